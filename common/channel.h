@@ -1,0 +1,18 @@
+// How clients of the coordinator dial it: keepalive, quick reconnects, no surprises.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <grpcpp/channel.h>
+#include <grpcpp/server_builder.h>
+
+namespace telar {
+
+// "host:port". Pings every 10 s even without calls, gives a silent peer 5 s. Receives messages up to 16 MiB.
+std::shared_ptr<grpc::Channel> dial(const std::string& address);
+
+// The server side of the same bargain: accepts pings every 5 s.
+void set_keepalive(grpc::ServerBuilder& builder);
+
+}  // namespace telar

@@ -1,0 +1,62 @@
+#include "common/http_server.h"
+
+#include <CivetServer.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <mutex>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace telar {
+namespace {
+
+class FunctionHandler final : public CivetHandler {
+ public:
+  explicit FunctionHandler(std::function<HttpResponse()> handler) : handler_(std::move(handler)) {}
+  bool handleGet(CivetServer*, mg_connection* connection) override {
+    const HttpResponse response = handler_();
+    mg_printf(connection, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
+              response.code, response.code == 200 ? "OK" : "Error", response.content_type.c_str(),
+              response.body.size());
+    mg_write(connection, response.body.data(), response.body.size());
+    return true;
+  }
+
+ private:
+  std::function<HttpResponse()> handler_;
+};
+
+class CivetHttpServer final : public HttpServer {
+ public:
+  explicit CivetHttpServer(const std::string& address)
+      : server_({"listening_ports", address, "num_threads", "2", "request_timeout_ms", "5000"}) {}
+  ~CivetHttpServer() override { server_.close(); }
+
+  void handle(const std::string& path, std::function<HttpResponse()> handler) override {
+    handlers_.push_back(std::make_unique<FunctionHandler>(std::move(handler)));
+    server_.addHandler(path + "$", *handlers_.back());
+  }
+  int port() const override { return const_cast<CivetServer&>(server_).getListeningPorts().at(0); }
+
+ private:
+  std::vector<std::unique_ptr<FunctionHandler>> handlers_;
+  CivetServer server_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& address) {
+  try {
+    return std::make_unique<CivetHttpServer>(address);
+  } catch (const CivetException& problem) {
+    return absl::AlreadyExistsError(absl::StrCat("cannot listen on ", address, " for HTTP: ", problem.what()));
+  }
+}
+
+HttpResponse render_metrics(prometheus::Registry& registry) {
+  return {200, "text/plain; version=0.0.4; charset=utf-8", prometheus::TextSerializer().Serialize(registry.Collect())};
+}
+
+}  // namespace telar

@@ -1,0 +1,62 @@
+// Element types of device memory.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace telar::backend {
+
+enum class DType : uint8_t { kF32, kBF16, kF16, kI32, kU8 };
+
+constexpr size_t size_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+    case DType::kI32: return 4;
+    case DType::kBF16:
+    case DType::kF16: return 2;
+    case DType::kU8: return 1;
+  }
+  return 0;
+}
+
+constexpr std::string_view name_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF32: return "f32";
+    case DType::kBF16: return "bf16";
+    case DType::kF16: return "f16";
+    case DType::kI32: return "i32";
+    case DType::kU8: return "u8";
+  }
+  return "?";
+}
+
+// Storage form of bfloat16: the upper half of an IEEE float. Arithmetic is done in float.
+struct Bf16 {
+  uint16_t bits = 0;
+
+  Bf16() = default;
+  // Rounds to nearest, ties to even; a NaN stays a quiet NaN.
+  explicit Bf16(float value) {
+    const uint32_t raw = std::bit_cast<uint32_t>(value);
+    const bool is_nan = (raw & 0x7fffffffu) > 0x7f800000u;
+    bits = is_nan ? static_cast<uint16_t>((raw >> 16) | 0x40u)
+                  : static_cast<uint16_t>((raw + 0x7fffu + ((raw >> 16) & 1u)) >> 16);
+  }
+  explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+};
+static_assert(sizeof(Bf16) == 2);
+
+template <typename T>
+struct DTypeOf;
+template <>
+struct DTypeOf<float> { static constexpr DType value = DType::kF32; };
+template <>
+struct DTypeOf<Bf16> { static constexpr DType value = DType::kBF16; };
+template <>
+struct DTypeOf<int32_t> { static constexpr DType value = DType::kI32; };
+template <>
+struct DTypeOf<uint8_t> { static constexpr DType value = DType::kU8; };
+
+}  // namespace telar::backend

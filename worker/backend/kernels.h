@@ -1,0 +1,130 @@
+// What a device can compute. No graph, no rank, no allocation in here: a kernel gets bound views and a stream.
+//
+// Shapes: T = tokens (batch * sequence), C = width of a row, V = vocabulary, H / K = query / key-value heads,
+// D = head dimension. Activations ("act") are f32 or bf16, all of one call alike, and so are weights ("w"); statistics,
+// gradients of weights ("grad"), losses and scalars are f32. Sums are taken in f32 or better whatever the storage.
+// "accumulates" means that the result is added to what the InOut holds.
+//
+// Contract for every method: checks dtypes and shapes first and returns INVALID_ARGUMENT naming op, argument, got and
+// wanted; then computes on `stream` without blocking on other streams, without allocating on the device. The CPU
+// kernels have finished when they return. Deterministic: the same inputs give the same bits, for any thread count.
+// Threads: one Kernels object may be called from several streams at once.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "worker/backend/view.h"
+
+namespace telar::backend {
+
+class Stream;
+
+// Packed projections: qkv is [T, (H + 2K) * D], a row holds H queries, then K keys, then K values.
+struct AttentionDims {
+  int64_t batch = 0;
+  int64_t sequence = 0;  // T = batch * sequence
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+};
+
+// Counter-based randomness (Philox4x32-10, Salmon et al. 2011): element i of tensor `stream_id` under `seed` is the
+// same in every layout. A rank that holds elements [first, first + n) of the tensor passes `first`.
+struct RandomKey {
+  uint64_t seed = 0;
+  uint32_t purpose = 0;    // See worker/model/random.h.
+  uint32_t tensor = 0;     // Which logical tensor.
+  uint64_t first = 0;      // Global index of the view's first element.
+};
+
+struct AdamWParams {
+  float beta1 = 0.9f;
+  float beta2 = 0.95f;
+  float epsilon = 1e-8f;
+  float weight_decay = 0.0f;
+};
+
+// Layout of the f32 vector of per-step scalars that the host writes before a step: kStepScalars elements.
+enum StepScalar : int { kLearningRate = 0, kBiasCorrection1 = 1, kBiasCorrection2 = 2, kStepScalars = 4 };
+
+class Kernels {
+ public:
+  virtual ~Kernels() = default;
+
+  // --- Plain memory -------------------------------------------------------------------------------------------
+  virtual absl::Status fill(Stream&, float value, Out x) = 0;           // Any float dtype; i32 rounds.
+  virtual absl::Status copy(Stream&, In x, Out y) = 0;                  // Same dtype and element count.
+  virtual absl::Status cast(Stream&, In x, Out y) = 0;                  // Between float dtypes, round to nearest even.
+  virtual absl::Status add(Stream&, In a, In b, Out y) = 0;             // act: y = a + b.
+  virtual absl::Status random_normal(Stream&, RandomKey, float stddev, Out x) = 0;  // Box-Muller on Philox pairs.
+
+  // --- Embedding ----------------------------------------------------------------------------------------------
+  // y[t] = table[ids[t]] (+ positions[t % sequence] unless absent). ids: i32 [T]; table: w [V, C];
+  // positions: w [>= sequence, C]; y: act [T, C]. An id outside [0, V) is INVALID_ARGUMENT on the CPU.
+  virtual absl::Status embedding(Stream&, In ids, In table, In positions, int64_t sequence, Out y) = 0;
+  // Accumulates dtable [V, C] and dpositions (absent or [>= sequence, C]), both grad, in a fixed order.
+  virtual absl::Status embedding_backward(Stream&, In ids, In dy, int64_t sequence, InOut dtable,
+                                          InOut dpositions) = 0;
+
+  // --- Linear: weights are [out, in] ---------------------------------------------------------------------------
+  // y[T, N] = x[T, K] w[N, K]^T + bias[N] (unless absent). y may be f32 where x and w are bf16 (logits).
+  virtual absl::Status linear(Stream&, In x, In weight, In bias, Out y) = 0;
+  // dx[T, K] = dy[T, N] w[N, K].
+  virtual absl::Status linear_dgrad(Stream&, In dy, In weight, Out dx) = 0;
+  // Accumulates dweight[N, K] += dy[T, N]^T x[T, K] in f32, and dbias[N] (unless absent) += column sums of dy.
+  virtual absl::Status linear_wgrad(Stream&, In dy, In x, InOut dweight, InOut dbias) = 0;
+
+  // --- Norms, with the residual add in front -------------------------------------------------------------------
+  // sum = residual + delta (delta absent: sum must be absent too and residual is normed itself);
+  // y = norm(sum) * weight (+ bias). All act [T, C]; weight, bias: w [C]; mean, rstd: f32 [T].
+  virtual absl::Status layer_norm(Stream&, In residual, In delta, In weight, In bias, float epsilon, Out sum, Out y,
+                                  Out mean, Out rstd) = 0;
+  // x is the normed input (`sum`). Accumulates dx += d norm / dx, and dweight, dbias (grad).
+  virtual absl::Status layer_norm_backward(Stream&, In dy, In x, In weight, In mean, In rstd, InOut dx, InOut dweight,
+                                           InOut dbias) = 0;
+  virtual absl::Status rms_norm(Stream&, In residual, In delta, In weight, float epsilon, Out sum, Out y,
+                                Out rstd) = 0;
+  virtual absl::Status rms_norm_backward(Stream&, In dy, In x, In weight, In rstd, InOut dx, InOut dweight) = 0;
+
+  // --- Activations of the MLP -----------------------------------------------------------------------------------
+  // GELU, tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
+  virtual absl::Status gelu(Stream&, In x, Out y) = 0;
+  virtual absl::Status gelu_backward(Stream&, In dy, In x, Out dx) = 0;
+  // y[T, F] = silu(gate) * up, where a row of gate_up [T, 2F] holds F gates, then F ups.
+  virtual absl::Status swiglu(Stream&, In gate_up, Out y) = 0;
+  virtual absl::Status swiglu_backward(Stream&, In dy, In gate_up, Out dgate_up) = 0;
+
+  // --- Attention ------------------------------------------------------------------------------------------------
+  // Rotates queries and keys of packed qkv in place, half-split pairs (i, i + D/2) as in Hugging Face Llama.
+  // table: f32 [sequence, D], a row holds D/2 cosines, then D/2 sines. The backward rotates by the negative angle.
+  virtual absl::Status rope(Stream&, const AttentionDims&, In table, InOut qkv) = 0;
+  virtual absl::Status rope_backward(Stream&, const AttentionDims&, In table, InOut dqkv) = 0;
+  // Causal softmax(q k^T / sqrt(D)) v, never storing the sequence x sequence matrix.
+  // qkv: act [T, (H + 2K) D]; o: act [T, H D]; lse: f32 [batch, H, sequence], log of the sum of exponentials.
+  virtual absl::Status attention(Stream&, const AttentionDims&, In qkv, Out o, Out lse) = 0;
+  virtual absl::Status attention_backward(Stream&, const AttentionDims&, In qkv, In o, In lse, In d_o, Out dqkv) = 0;
+
+  // --- Loss -----------------------------------------------------------------------------------------------------
+  // count[1] (f32) accumulates the number of targets >= 0. targets: i32 [T], -1 = not counted.
+  virtual absl::Status count_valid(Stream&, In targets, InOut count) = 0;
+  // Accumulates loss[1] += sum over valid targets of -log softmax(logits)[target] / count[0], and overwrites
+  // logits (f32 or bf16, [T, Vp], only the first `vocab` columns count) with d loss / d logits; padding columns and
+  // rows without a target become 0.
+  virtual absl::Status cross_entropy(Stream&, In targets, In count, int64_t vocab, InOut logits, InOut loss) = 0;
+  // As above, forward only: logits stay.
+  virtual absl::Status cross_entropy_loss(Stream&, In targets, In count, int64_t vocab, In logits, InOut loss) = 0;
+
+  // --- Optimizer ------------------------------------------------------------------------------------------------
+  // sum[1] accumulates the sum of squares, in f64 inside and a fixed order.
+  virtual absl::Status sum_squares(Stream&, In x, InOut sum) = 0;
+  // norm[1] = sqrt(sum_squares[0]); scale[1] = min(1, max_norm / (norm + 1e-6)), 1 if max_norm is 0.
+  // A norm that is not finite gives scale 0 (the update is skipped by adamw).
+  virtual absl::Status clip_scale(Stream&, In sum_squares, float max_norm, Out norm, Out scale) = 0;
+  // Decoupled weight decay (Loshchilov & Hutter 2019) on f32 master, exp_avg, exp_avg_sq; weight (absent or act dtype)
+  // gets the rounded master. step: f32 [kStepScalars], see StepScalar. g = grad * scale[0]; scale 0 changes nothing.
+  virtual absl::Status adamw(Stream&, const AdamWParams&, In grad, In scale, In step, InOut master, InOut exp_avg,
+                             InOut exp_avg_sq, Out weight) = 0;
+};
+
+}  // namespace telar::backend

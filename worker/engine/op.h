@@ -1,0 +1,85 @@
+// One operation: what it is called, where it may run, which bytes it touches, what it costs, and how to run it.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "worker/backend/device.h"
+#include "worker/engine/buffer.h"
+
+namespace telar::engine {
+
+using OpId = uint32_t;
+using GroupId = uint32_t;  // A communicator, by its place in the executor's list.
+
+enum class LaneKind : uint8_t { kCompute, kComm, kCopyIn, kCopyOut };
+// Ops of one lane run in program order; lanes run beside each other.
+struct Lane {
+  LaneKind kind = LaneKind::kCompute;
+  uint32_t index = 0;  // kComm: the group.
+  auto operator<=>(const Lane&) const = default;
+  std::string to_string() const;  // "compute", "comm0", ...
+};
+
+struct Access {
+  BufferId buffer = backend::kNoBuffer;
+  uint64_t begin = 0;  // Bytes of the buffer, [begin, end).
+  uint64_t end = 0;
+  backend::AccessMode mode = backend::AccessMode::kRead;
+  bool writes() const { return mode != backend::AccessMode::kRead; }
+  bool reads() const { return mode != backend::AccessMode::kWrite; }
+};
+
+// For forecasts and traces; nothing depends on it for being right.
+struct Cost {
+  double flops = 0;
+  double bytes = 0;  // Device memory traffic; record() fills in the sum of the accesses.
+};
+
+// Phases of a step, for time attribution.
+enum class Phase : uint8_t { kForward, kBackward, kGradComm, kOptimizer, kOther };
+
+// Where each buffer is, while a program runs.
+class Addresses {
+ public:
+  explicit Addresses(size_t buffers) : base_(buffers, nullptr) {}
+  void set(BufferId buffer, std::byte* base) { base_[buffer] = base; }
+  std::byte* base(BufferId buffer) const { return base_[buffer]; }
+  std::byte* at(const Tensor& tensor) const { return base_[tensor.buffer()] + tensor.offset(); }
+  // A view gets its pointer; any other argument stays as it is.
+  template <typename T>
+  T bind(const T& argument) const {
+    if constexpr (std::is_base_of_v<backend::View, T>) {
+      T bound = argument;
+      if (argument.buffer != backend::kNoBuffer) bound.data = base_[argument.buffer] + argument.offset;
+      return bound;
+    } else {
+      return argument;
+    }
+  }
+
+ private:
+  std::vector<std::byte*> base_;
+};
+
+// What an op runs against.
+struct RunContext {
+  const Addresses* addresses = nullptr;
+  backend::Kernels* kernels = nullptr;
+  const std::vector<backend::Communicator*>* groups = nullptr;  // By GroupId.
+};
+
+struct Op {
+  std::string name;
+  Lane lane;
+  Phase phase = Phase::kOther;
+  std::vector<Access> accesses;
+  Cost cost;
+  std::function<absl::Status(const RunContext&, backend::Stream&)> run;
+};
+
+}  // namespace telar::engine

@@ -1,0 +1,132 @@
+// A training step as one list of ops. List order is the meaning: what one thread would do. Everything else - edges,
+// lanes, events, addresses - is derived by the planner (plan.h).
+//
+// Recording needs no device:
+//   Tensor y = program.transient("ln1.y", DType::kBF16, {tokens, hidden}, MemoryClass::kActivations);
+//   program.record("ln1", &Kernels::rms_norm, x.in(), In(), w.in(), eps, Out(), y.out(), rstd.out());
+//   program.record("grads.0", dp_group, &Communicator::all_reduce, ReduceOp::kSum, bucket.inout());
+// The access set is read off the argument types, so it cannot differ from the call.
+#pragma once
+
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "worker/backend/collectives.h"
+#include "worker/backend/kernels.h"
+#include "worker/engine/buffer.h"
+#include "worker/engine/op.h"
+
+namespace telar::engine {
+
+class Program {
+ public:
+  // --- Buffers ---
+  Tensor persistent(std::string name, DType dtype, Shape shape, MemoryClass memory_class) {
+    return add_buffer(std::move(name), dtype, shape, Lifetime::kPersistent, memory_class);
+  }
+  Tensor transient(std::string name, DType dtype, Shape shape, MemoryClass memory_class) {
+    return add_buffer(std::move(name), dtype, shape, Lifetime::kTransient, memory_class);
+  }
+  // The executor's user binds its address before the first run. Not counted as this program's memory.
+  Tensor external(std::string name, DType dtype, Shape shape) {
+    return add_buffer(std::move(name), dtype, shape, Lifetime::kExternal, MemoryClass::kIo);
+  }
+
+  // --- Ops ---
+  // Names of the ops recorded while a Scope lives start with its prefix ("layer3/"), and they count for its phase.
+  class Scope {
+   public:
+    Scope(Program& program, const std::string& prefix) : Scope(program, prefix, program.phase_) {}
+    Scope(Program& program, const std::string& prefix, Phase phase)
+        : program_(program), prefix_length_(program.prefix_.size()), phase_(program.phase_) {
+      program.prefix_ += prefix;
+      program.phase_ = phase;
+    }
+    ~Scope() {
+      program_.prefix_.resize(prefix_length_);
+      program_.phase_ = phase_;
+    }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Program& program_;
+    size_t prefix_length_;
+    Phase phase_;
+  };
+
+  // A kernel, on the compute lane. `flops` is for forecasts.
+  template <typename... Params, typename... Args>
+  OpId record(std::string name, absl::Status (backend::Kernels::*method)(backend::Stream&, Params...),
+              Args&&... arguments) {
+    return record_kernel(std::move(name), 0.0, method, std::forward<Args>(arguments)...);
+  }
+  template <typename... Params, typename... Args>
+  OpId record_kernel(std::string name, double flops,
+                     absl::Status (backend::Kernels::*method)(backend::Stream&, Params...), Args&&... arguments) {
+    auto packed = std::tuple<std::decay_t<Params>...>(std::forward<Args>(arguments)...);
+    Op op = make_op(std::move(name), Lane{LaneKind::kCompute, 0}, packed);
+    op.cost.flops = flops;
+    op.run = [method, packed](const RunContext& context, backend::Stream& stream) {
+      return std::apply(
+          [&](const auto&... argument) {
+            return (context.kernels->*method)(stream, context.addresses->bind(argument)...);
+          },
+          packed);
+    };
+    return add_op(std::move(op));
+  }
+  // A collective, on the lane of its group.
+  template <typename... Params, typename... Args>
+  OpId record(std::string name, GroupId group,
+              absl::Status (backend::Communicator::*method)(backend::Stream&, Params...), Args&&... arguments) {
+    auto packed = std::tuple<std::decay_t<Params>...>(std::forward<Args>(arguments)...);
+    Op op = make_op(std::move(name), Lane{LaneKind::kComm, group}, packed);
+    op.run = [method, group, packed](const RunContext& context, backend::Stream& stream) {
+      return std::apply(
+          [&](const auto&... argument) {
+            return ((*context.groups)[group]->*method)(stream, context.addresses->bind(argument)...);
+          },
+          packed);
+    };
+    return add_op(std::move(op));
+  }
+  // An op made by hand; for tests of the engine.
+  OpId add_op(Op op);
+
+  const std::vector<Buffer>& buffers() const { return buffers_; }
+  const std::vector<Op>& ops() const { return ops_; }
+
+ private:
+  Tensor add_buffer(std::string name, DType dtype, Shape shape, Lifetime lifetime, MemoryClass memory_class);
+
+  template <typename Tuple>
+  Op make_op(std::string name, Lane lane, const Tuple& arguments) {
+    Op op;
+    op.name = prefix_ + name;
+    op.lane = lane;
+    op.phase = phase_;
+    std::apply([&](const auto&... argument) { (add_access(op, argument), ...); }, arguments);
+    for (const Access& access : op.accesses) {
+      op.cost.bytes += static_cast<double>(access.end - access.begin) * (access.reads() && access.writes() ? 2 : 1);
+    }
+    return op;
+  }
+  template <typename T>
+  static void add_access(Op& op, const T& argument) {
+    if constexpr (std::is_base_of_v<backend::View, T>) {
+      if (argument.buffer == backend::kNoBuffer) return;
+      op.accesses.push_back({argument.buffer, argument.offset, argument.offset + argument.bytes(), T::kMode});
+    }
+  }
+
+  std::vector<Buffer> buffers_;
+  std::vector<Op> ops_;
+  std::string prefix_;
+  Phase phase_ = Phase::kOther;
+};
+
+}  // namespace telar::engine
