@@ -33,10 +33,11 @@ engine::Shape rope_shape(const RunShape& shape) {
   return {shape.spec.batch().sequence_length(), shape.spec.model().head_dim()};
 }
 
-// Sums `x` over the replicas; nothing to do for one.
-void reduce_over_replicas(Program& program, const RunShape& shape, const std::string& name, Tensor x) {
+// Combines `x` over the replicas; nothing to do for one.
+void reduce_over_replicas(Program& program, const RunShape& shape, const std::string& name, Tensor x,
+                          ReduceOp op = ReduceOp::kSum) {
   if (shape.mesh.dp_size == 1) return;
-  program.record(name, kDataParallelGroup, &Communicator::all_reduce, ReduceOp::kSum, x.inout());
+  program.record(name, kDataParallelGroup, &Communicator::all_reduce, op, x.inout());
 }
 
 model::Recorder recorder(Program& program, const RunShape& shape, const FlatTensors& weights, const FlatTensors& grads,
@@ -111,11 +112,13 @@ std::unique_ptr<TrainProgram> record_train(const RunShape& shape) {
   train->targets = program.persistent("targets", DType::kI32, batch, MemoryClass::kIo);
   train->loss = program.persistent("loss", DType::kF32, {1}, MemoryClass::kIo);
   train->valid = program.persistent("valid", DType::kF32, {1}, MemoryClass::kIo);
+  train->stop = program.persistent("stop", DType::kF32, {1}, MemoryClass::kIo);
 
   // The mean is over the global batch, so its size must be known before the first gradient.
   program.record("valid.zero", &Kernels::fill, 0.0f, train->valid.out());
   program.record("valid.count", &Kernels::count_valid, train->targets.in(), train->valid.inout());
   reduce_over_replicas(program, shape, "valid.reduce", train->valid);
+  reduce_over_replicas(program, shape, "stop.reduce", train->stop, ReduceOp::kMax);
   program.record("loss.zero", &Kernels::fill, 0.0f, train->loss.out());
   record_micro_batches(*train, shape);
   reduce_over_replicas(program, shape, "loss.reduce", train->loss);
