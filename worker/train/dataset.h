@@ -19,7 +19,7 @@ struct Dataset {
   std::optional<data::Sampler> eval;
   uint64_t train_tokens = 0;
   uint64_t eval_tokens = 0;
-  std::unique_ptr<data::Tokenizer> tokenizer;      // Null when the data is ids already.
+  std::unique_ptr<data::Tokenizer> tokenizer;  // Null when the data is ids already.
 };
 
 // Errors are of class DATA and name the file.

@@ -21,10 +21,13 @@ v1::FailureClass class_of(const absl::Status& status) {
     return parsed;
   }
   switch (status.code()) {
-    case absl::StatusCode::kResourceExhausted: return v1::OUT_OF_MEMORY;
+    case absl::StatusCode::kResourceExhausted:
+      return v1::OUT_OF_MEMORY;
     case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kDeadlineExceeded: return v1::COMMUNICATION;
-    default: return v1::INTERNAL;
+    case absl::StatusCode::kDeadlineExceeded:
+      return v1::COMMUNICATION;
+    default:
+      return v1::INTERNAL;
   }
 }
 

@@ -44,7 +44,8 @@ absl::StatusOr<std::string> generate(Replica& replica, const data::Tokenizer* to
   std::uniform_real_distribution<double> uniform(0, 1);
   for (uint32_t i = 0; i < spec.sample().tokens(); ++i) {
     const size_t first = ids.size() > window ? ids.size() - window : 0;
-    const auto logits = replica.next_logits(std::span(ids).subspan(first), static_cast<int32_t>(ids.size() - first - 1));
+    const auto logits =
+        replica.next_logits(std::span(ids).subspan(first), static_cast<int32_t>(ids.size() - first - 1));
     if (!logits.ok()) return logits.status();
     const int32_t next = draw(*logits, spec.sample().temperature(), uniform(random));
     if (next == end) break;

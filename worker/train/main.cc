@@ -31,10 +31,14 @@ struct Arguments {
 bool parse(int argc, char** argv, Arguments& arguments) {
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string name = argv[i];
-    if (name == "--plan") arguments.plan = argv[i + 1];
-    else if (name == "--events") arguments.events = argv[i + 1];
-    else if (name == "--executor") arguments.executor = argv[i + 1];
-    else return false;
+    if (name == "--plan")
+      arguments.plan = argv[i + 1];
+    else if (name == "--events")
+      arguments.events = argv[i + 1];
+    else if (name == "--executor")
+      arguments.executor = argv[i + 1];
+    else
+      return false;
   }
   const bool executor = arguments.executor == "lanes" || arguments.executor == "sequential";
   return argc % 2 == 1 && !arguments.plan.empty() && !arguments.events.empty() && executor;
@@ -73,7 +77,8 @@ int main(int argc, char** argv) {
       const int signal = telar::wait_for_signal();
       if (signal == SIGTERM || signal == SIGINT) stop = true;
     }
-  }).detach();
+  })
+      .detach();
 
   telar::v1::RankPlan plan;
   absl::Status status = telar::train::with_class(telar::v1::CONFIG, read_plan(arguments.plan, plan));

@@ -10,9 +10,7 @@ namespace {
 class GrpcStore final : public backend::KeyValueStore {
  public:
   explicit GrpcStore(const v1::RankPlan& plan)
-      : job_(plan.job()),
-        epoch_(plan.epoch()),
-        stub_(v1::Rendezvous::NewStub(dial(plan.rendezvous_address()))) {}
+      : job_(plan.job()), epoch_(plan.epoch()), stub_(v1::Rendezvous::NewStub(dial(plan.rendezvous_address()))) {}
 
   absl::Status put(const std::string& key, const std::string& value) override {
     v1::PutKeyRequest request;

@@ -45,10 +45,10 @@ absl::StatusOr<std::unique_ptr<Prepared<Recorded>>> Replica::prepare(std::unique
   auto plan = engine::plan(prepared->recorded->program);
   if (!plan.ok()) return plan.status();
   prepared->plan = *std::move(plan);
-  auto executor = execution_ == Execution::kLanes
-                      ? engine::create_lane_executor(prepared->recorded->program, prepared->plan, device_, groups_)
-                      : engine::create_sequential_executor(prepared->recorded->program, prepared->plan, device_,
-                                                           groups_);
+  auto executor =
+      execution_ == Execution::kLanes
+          ? engine::create_lane_executor(prepared->recorded->program, prepared->plan, device_, groups_)
+          : engine::create_sequential_executor(prepared->recorded->program, prepared->plan, device_, groups_);
   if (!executor.ok()) return executor.status();
   prepared->executor = *std::move(executor);
   return prepared;
@@ -185,10 +185,14 @@ absl::StatusOr<std::vector<float>> Replica::next_logits(std::span<const int32_t>
 const parallel::FlatTensors& Replica::tensors(Kind kind) const {
   const plan::TrainProgram& program = *train_->recorded;
   switch (kind) {
-    case Kind::kMaster: return program.state.master;
-    case Kind::kExpAvg: return program.state.exp_avg;
-    case Kind::kExpAvgSq: return program.state.exp_avg_sq;
-    case Kind::kGrad: break;
+    case Kind::kMaster:
+      return program.state.master;
+    case Kind::kExpAvg:
+      return program.state.exp_avg;
+    case Kind::kExpAvgSq:
+      return program.state.exp_avg_sq;
+    case Kind::kGrad:
+      break;
   }
   return program.grads;
 }

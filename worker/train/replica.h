@@ -70,8 +70,7 @@ class Replica {
   absl::StatusOr<std::unique_ptr<Prepared<Recorded>>> prepare(std::unique_ptr<Recorded> recorded) const;
   // Points a program's external flat tensors at the training program's memory.
   template <typename Recorded>
-  void bind(Prepared<Recorded>& other, const parallel::FlatTensors& external,
-            const parallel::FlatTensors& owned) const;
+  void bind(Prepared<Recorded>& other, const parallel::FlatTensors& external, const parallel::FlatTensors& owned) const;
   absl::Status build();
   absl::StatusOr<Prepared<plan::LogitsProgram>*> logits_program();
   const parallel::FlatTensors& tensors(Kind kind) const;

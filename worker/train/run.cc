@@ -124,8 +124,7 @@ class Run {
       use.set_bytes(arenas[static_cast<size_t>(i)]);
     }
     spdlog::info("{} parameters, {} train tokens, {} held out, {} MiB on {}", started.parameters(),
-                 started.train_tokens(), started.eval_tokens(), replica_->train_plan().total_bytes() >> 20,
-                 info.model);
+                 started.train_tokens(), started.eval_tokens(), replica_->train_plan().total_bytes() >> 20, info.model);
     if (leader()) {
       auto metrics = MetricsFile::open(plan_.run_dir(), outcome_.step);
       if (!metrics.ok()) return metrics.status();
@@ -189,8 +188,7 @@ class Run {
     report.set_step(outcome_.step);
     report.set_loss(result.loss);
     report.set_grad_norm(result.grad_norm);
-    report.set_learning_rate(
-        optim::learning_rate(spec_.schedule(), spec_.optimizer().learning_rate(), outcome_.step));
+    report.set_learning_rate(optim::learning_rate(spec_.schedule(), spec_.optimizer().learning_rate(), outcome_.step));
     const double tokens = static_cast<double>(spec_.batch().global()) * spec_.batch().sequence_length();
     report.set_tokens(static_cast<uint64_t>(tokens));
     report.set_consumed_samples(consumed_samples_);
