@@ -19,8 +19,9 @@ for argument in "$@"; do
   esac
 done
 
-command -v dpkg-query >/dev/null && command -v apt-get >/dev/null ||
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   fail "no apt-get here; install what brings these Debian packages: ${wanted[*]}"
+fi
 
 is_installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null | head -c 9)" = installed ]; }
 missing_of() { for package in "$@"; do is_installed "$package" || echo "$package"; done; }

@@ -38,7 +38,8 @@ sanitize() {
 }
 
 if [ -z "$fast" ]; then
-  for preset in $(sed 's/#.*//' tests/sanitize.txt | awk 'NF { print $1 }' | sort -u); do
+  mapfile -t presets < <(sed 's/#.*//' tests/sanitize.txt | awk 'NF { print $1 }' | sort -u)
+  for preset in "${presets[@]}"; do
     mapfile -t programs < <(awk -v preset="$preset" '$1 == preset { print $2 }' tests/sanitize.txt)
     sanitize "$preset" "${programs[@]}" || { echo "run.sh: $preset failed" >&2; status=1; }
   done

@@ -64,5 +64,6 @@ check_one() {
 }
 export -f check_one
 export build stamps newest=${newest:-}
+# shellcheck disable=SC2016  # The inner shell expands it.
 printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" bash -c 'check_one "$1"' _
 echo "tidy.sh: ${#files[@]} files clean"
