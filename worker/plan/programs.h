@@ -41,6 +41,9 @@ struct TrainProgram {
   engine::Tensor targets;     // i32, as inputs; -1 = not counted.
   engine::Tensor loss;        // f32 [1]: mean over the global batch, on every rank.
   engine::Tensor valid;       // f32 [1]: counted targets of the global batch.
+  // f32 [1], written by the host: above 0 asks to stop. Behind a run, on every rank, what any rank asked: so all ranks
+  // leave at the same step.
+  engine::Tensor stop;
 };
 std::unique_ptr<TrainProgram> record_train(const RunShape& shape);
 
