@@ -73,7 +73,7 @@ class Program {
     op.run = [method, packed](const RunContext& context, backend::Stream& stream) {
       return std::apply(
           [&](const auto&... argument) {
-            return (context.kernels->*method)(stream, context.addresses->bind(argument)...);
+            return (context.device->kernels().*method)(stream, context.addresses->bind(argument)...);
           },
           packed);
     };
@@ -86,6 +86,7 @@ class Program {
     auto packed = std::tuple<std::decay_t<Params>...>(std::forward<Args>(arguments)...);
     Op op = make_op(std::move(name), Lane{LaneKind::kComm, group}, packed);
     op.run = [method, group, packed](const RunContext& context, backend::Stream& stream) {
+      if (group >= context.groups->size()) return no_such_group(group, context.groups->size());
       return std::apply(
           [&](const auto&... argument) {
             return ((*context.groups)[group]->*method)(stream, context.addresses->bind(argument)...);
@@ -101,6 +102,7 @@ class Program {
   const std::vector<Op>& ops() const { return ops_; }
 
  private:
+  static absl::Status no_such_group(GroupId group, size_t groups);
   Tensor add_buffer(std::string name, DType dtype, Shape shape, Lifetime lifetime, MemoryClass memory_class);
 
   template <typename Tuple>
