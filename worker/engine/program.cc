@@ -48,7 +48,8 @@ absl::Status Program::no_such_group(GroupId group, size_t groups) {
       absl::StrCat("needs communicator ", group, ", but the executor was given ", groups));
 }
 
-Tensor Program::add_buffer(std::string name, DType dtype, Shape shape, Lifetime lifetime, MemoryClass memory_class) {
+Tensor Program::add_buffer(const std::string& name, DType dtype, Shape shape, Lifetime lifetime,
+                           MemoryClass memory_class) {
   const auto id = static_cast<BufferId>(buffers_.size());
   const Tensor tensor(id, 0, dtype, shape);
   buffers_.push_back({prefix_ + name, tensor.bytes(), lifetime, memory_class});
