@@ -20,17 +20,17 @@ namespace telar::engine {
 inline constexpr uint32_t kNoEvent = 0xffffffffu;
 
 struct PlannedOp {
-  uint32_t lane = 0;               // Index into Plan::lanes.
-  std::vector<uint32_t> waits;     // Events to wait for before the op.
-  uint32_t record = kNoEvent;      // Event to record after the op.
+  uint32_t lane = 0;            // Index into Plan::lanes.
+  std::vector<uint32_t> waits;  // Events to wait for before the op.
+  uint32_t record = kNoEvent;   // Event to record after the op.
 };
 
 struct Plan {
   std::vector<Lane> lanes;
-  std::vector<PlannedOp> ops;      // By OpId; issued in program order.
+  std::vector<PlannedOp> ops;  // By OpId; issued in program order.
   uint32_t events = 0;
   std::vector<std::vector<OpId>> predecessors;  // By OpId: the direct edges, program order included by lanes only.
-  std::vector<uint64_t> offsets;   // By BufferId, into the arena of the buffer's class; externals: 0.
+  std::vector<uint64_t> offsets;                // By BufferId, into the arena of the buffer's class; externals: 0.
   std::array<uint64_t, kMemoryClasses> arena_bytes{};
   uint64_t total_bytes() const;
 };
