@@ -14,14 +14,15 @@ constexpr size_t kMostRequestId = 128;
 
 bool label(const std::string& text) {
   const auto allowed = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; };
-  return !text.empty() && text.size() <= 63 && std::all_of(text.begin(), text.end(), allowed) &&
-         text.front() != '-' && text.back() != '-';
+  return !text.empty() && text.size() <= 63 && std::all_of(text.begin(), text.end(), allowed) && text.front() != '-' &&
+         text.back() != '-';
 }
 
 void check_request(const v1::CreateJobRequest& request, std::vector<Violation>& found) {
   if (project_of(request.parent()).empty()) {
-    found.push_back({"parent", absl::StrCat("'", request.parent(), "' must be 'projects/{project}', or empty for "
-                                                                   "'projects/default'")});
+    found.push_back({"parent", absl::StrCat("'", request.parent(),
+                                            "' must be 'projects/{project}', or empty for "
+                                            "'projects/default'")});
   }
   if (request.request_id().size() > kMostRequestId) {
     found.push_back({"request_id", absl::StrCat(request.request_id().size(), " characters; at most ", kMostRequestId,
@@ -33,8 +34,9 @@ void check_name(const std::string& name, std::vector<Violation>& found) {
   const bool told = std::any_of(found.begin(), found.end(),
                                 [](const Violation& violation) { return violation.field == "spec.name"; });
   if (told || label(name)) return;
-  found.push_back({"spec.name", absl::StrCat("'", name, "' must be 1 to 63 of a-z, 0-9 and '-', and begin and end "
-                                                        "with a letter or digit")});
+  found.push_back({"spec.name", absl::StrCat("'", name,
+                                             "' must be 1 to 63 of a-z, 0-9 and '-', and begin and end "
+                                             "with a letter or digit")});
 }
 
 }  // namespace
@@ -48,8 +50,7 @@ absl::Status admit(v1::CreateJobRequest& request, const cluster::Cluster& cluste
   }
   v1::JobSpec& spec = *request.mutable_spec();
   const bool gpus = cluster.count(v1::ResourceSpec::GPU).registered > 0;
-  for (const plan::SpecProblem& problem :
-       plan::resolve(spec, gpus ? v1::ResourceSpec::GPU : v1::ResourceSpec::CPU)) {
+  for (const plan::SpecProblem& problem : plan::resolve(spec, gpus ? v1::ResourceSpec::GPU : v1::ResourceSpec::CPU)) {
     found.push_back({problem.field, problem.description});
   }
   check_name(spec.name(), found);

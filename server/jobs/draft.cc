@@ -25,8 +25,8 @@ void Draft::add_event(v1::JobEvent event, uint64_t step) {
 
 void Draft::transition(v1::Job::State to, const std::string& reason) {
   if (!legal(job().state(), to)) {
-    problem_ = absl::InternalError(absl::StrCat(job().name(), ": no transition from ", v1::Job::State_Name(job().state()),
-                                                " to ", v1::Job::State_Name(to)));
+    problem_ = absl::InternalError(absl::StrCat(job().name(), ": no transition from ",
+                                                v1::Job::State_Name(job().state()), " to ", v1::Job::State_Name(to)));
     return;
   }
   v1::JobEvent event;

@@ -2,6 +2,7 @@
 // that makes both durable together. Dropped, nothing happened.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -35,6 +36,10 @@ class Draft {
   // The job as it is after this change answers the request from now on. `request` empty: no answer is kept.
   void set_answer(const std::string& request) { request_ = request; }
 
+  // The job goes back to the queue because of a failure of this class.
+  void note_restart(v1::FailureClass cause) { restarted_ = cause; }
+  std::optional<v1::FailureClass> restarted() const { return restarted_; }
+
   // Numbers the change and returns what to commit. INTERNAL after an illegal transition.
   absl::StatusOr<store::Batch> finish();
 
@@ -47,6 +52,7 @@ class Draft {
   store::Batch batch_;
   std::string request_;
   absl::Status problem_;
+  std::optional<v1::FailureClass> restarted_;
   bool changed_ = false;
 };
 

@@ -77,10 +77,9 @@ bool all_finished(const JobRecord& record) {
 }
 
 bool all_run(const JobRecord& record) {
-  return std::all_of(
-      record.job().placement().begin(), record.job().placement().end(), [](const RankPlacement& place) {
-        return place.state() == RankPlacement::RUNNING || place.state() == RankPlacement::EXITED;
-      });
+  return std::all_of(record.job().placement().begin(), record.job().placement().end(), [](const RankPlacement& place) {
+    return place.state() == RankPlacement::RUNNING || place.state() == RankPlacement::EXITED;
+  });
 }
 
 void queue_again(Draft& draft, const Verdict& verdict) {
@@ -105,6 +104,7 @@ void queue_again(Draft& draft, const Verdict& verdict) {
   }
   *job.mutable_retry_time() = cluster::to_timestamp(draft.now() + delay);
   draft.transition(Job::QUEUED, reason);
+  draft.note_restart(verdict.failure_class);
   job.clear_placement();
   draft.record().clear_ranks();
   draft.record().clear_failures();

@@ -40,13 +40,9 @@ bool legal(Job::State from, Job::State to) {
                      [&](const Transition& one) { return one.from == from && one.to == to; });
 }
 
-bool terminal(Job::State state) {
-  return state == Job::SUCCEEDED || state == Job::FAILED || state == Job::CANCELLED;
-}
+bool terminal(Job::State state) { return state == Job::SUCCEEDED || state == Job::FAILED || state == Job::CANCELLED; }
 
-bool ending(Job::State state) {
-  return state == Job::RESTARTING || state == Job::CANCELLING || state == Job::FAILING;
-}
+bool ending(Job::State state) { return state == Job::RESTARTING || state == Job::CANCELLING || state == Job::FAILING; }
 
 bool placed(Job::State state) { return state == Job::STARTING || state == Job::RUNNING || ending(state); }
 
