@@ -18,7 +18,7 @@ absl::Status Cluster::register_node(const v1::RegisterNodeRequest& request) {
   const auto found = members_.find(request.node());
   if (found != members_.end()) {
     const Member& old = found->second;
-    if (old.connected && old.info.incarnation() != request.incarnation() && state(old) != v1::Node::LOST) {
+    if (old.streams > 0 && old.info.incarnation() != request.incarnation() && state(old) != v1::Node::LOST) {
       return error(absl::StatusCode::kAlreadyExists, "NODE_NAME_TAKEN",
                    absl::StrCat("node '", request.node(), "': another live worker has this name (incarnation ",
                                 old.info.incarnation(), "); stop it or choose another --node"));
@@ -30,7 +30,7 @@ absl::Status Cluster::register_node(const v1::RegisterNodeRequest& request) {
   member.heard_wall = member.registered;
   member.heard = clock_->now();
   if (found != members_.end() && found->second.info.incarnation() == request.incarnation()) {
-    member.connected = found->second.connected;
+    member.streams = found->second.streams;
   }
   members_[request.node()] = std::move(member);
   return absl::OkStatus();
@@ -38,7 +38,9 @@ absl::Status Cluster::register_node(const v1::RegisterNodeRequest& request) {
 
 void Cluster::set_connected(const std::string& node, const std::string& incarnation, bool connected) {
   const auto found = members_.find(node);
-  if (found != members_.end() && found->second.info.incarnation() == incarnation) found->second.connected = connected;
+  if (found != members_.end() && found->second.info.incarnation() == incarnation) {
+    found->second.streams += connected ? 1 : -1;
+  }
 }
 
 absl::Status Cluster::heartbeat(const std::string& node, const std::string& incarnation, bool strangers) {

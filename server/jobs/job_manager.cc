@@ -261,6 +261,11 @@ std::vector<v1::Node> JobManager::nodes() const {
   return cluster_.nodes();
 }
 
+void JobManager::set_rendezvous_address(const std::string& address) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  options_.rendezvous_address = address;
+}
+
 JobManager::Census JobManager::census() const {
   std::lock_guard<std::mutex> hold(mutex_);
   Census census;

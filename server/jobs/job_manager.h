@@ -27,7 +27,7 @@ namespace telar::server::jobs {
 
 struct JobOptions {
   std::string run_root;            // Run folders are <run_root>/<job id>.
-  std::string rendezvous_address;  // Where ranks reach the Rendezvous service.
+  std::string rendezvous_address;  // Where ranks reach the Rendezvous service; see set_rendezvous_address().
   std::chrono::milliseconds heartbeat_interval{2'000};
   std::chrono::milliseconds lease{10'000};
   std::chrono::milliseconds stop_grace{15'000};  // From SIGTERM to SIGKILL.
@@ -75,6 +75,8 @@ class JobManager {
   // FAILED_PRECONDITION (STALE_EPOCH) unless the epoch is the job's current one, and not being ended.
   absl::Status check_epoch(const std::string& job, uint64_t epoch) const;
 
+  // For when the port is known only after the manager exists. Before any worker registers.
+  void set_rendezvous_address(const std::string& address);
   // One round of the scheduler: leases, then the queue. Call it about once a second and after every change.
   void tick();
   ChangeSignal& changes() { return changes_; }
@@ -107,7 +109,7 @@ class JobManager {
   void place_queued();
   bool place_one(const std::string& id, const cluster::Cluster::Count& count);
 
-  const JobOptions options_;
+  JobOptions options_;  // Constant but for rendezvous_address, which mutex_ guards.
   const Clock* const clock_;
   store::Store* const store_;
   store::LogStore* const logs_;
