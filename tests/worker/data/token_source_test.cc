@@ -171,6 +171,7 @@ TEST(Paths, UnreadableIsPermissionDenied) {
   std::filesystem::create_directory(closed);
   ASSERT_EQ(::chmod(closed.c_str(), 0), 0);
   EXPECT_EQ(open_text({closed + "/*"}, 257).status().code(), absl::StatusCode::kPermissionDenied);
+  ::chmod(closed.c_str(), 0700);  // So that it can be removed.
 }
 
 }  // namespace
