@@ -37,12 +37,17 @@ function(telar_test name)
 endfunction()
 include(GoogleTest)
 
-# telar_proto_library(target ROOT dir PROTOS a/b.proto ... [GRPC c/d.proto ...] [DEPS targets ...])
-# GRPC names those of PROTOS that hold services.
+# telar_proto_library(target ROOT dir PROTOS a/b.proto ... [GRPC c/d.proto ...] [DEPS targets ...]
+#                     [IMPORTS dirs ...])
+# GRPC names those of PROTOS that hold services; IMPORTS are further roots of what they import.
 function(telar_proto_library target)
   cmake_parse_arguments(A "" "ROOT" "PROTOS;GRPC;DEPS;IMPORTS" ${ARGN})
   set(out ${CMAKE_CURRENT_BINARY_DIR}/generated)
   file(MAKE_DIRECTORY ${out})
+  set(imports "")
+  foreach(import ${A_IMPORTS})
+    list(APPEND imports -I ${import})
+  endforeach()
   foreach(proto ${A_PROTOS})
     string(REGEX REPLACE "\\.proto$" "" base ${proto})
     set(generated ${out}/${base}.pb.cc ${out}/${base}.pb.h)
@@ -52,7 +57,7 @@ function(telar_proto_library target)
       list(APPEND command --grpc_out=${out} --plugin=protoc-gen-grpc=$<TARGET_FILE:gRPC::grpc_cpp_plugin>)
     endif()
     add_custom_command(OUTPUT ${generated}
-      COMMAND protobuf::protoc -I ${A_ROOT} ${command} ${proto}
+      COMMAND protobuf::protoc -I ${A_ROOT} ${imports} ${command} ${proto}
       DEPENDS ${A_ROOT}/${proto} VERBATIM)
     list(FILTER generated INCLUDE REGEX "\\.cc$")
     list(APPEND sources ${generated})

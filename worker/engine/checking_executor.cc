@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "worker/engine/executor.h"
@@ -79,7 +80,7 @@ class CheckingExecutor final : public Executor {
     if (!first.ok()) return first.status();
     absl::StatusOr<Bytes> second = outcome(op, worlds_[1]);
     if (!second.ok()) return second.status();
-    if (*first != *second) return explain(op, *first, *second);
+    if (*first != *second) return explain(op, *first);
     const std::byte* from = first->data();
     for (const Access& access : program_.ops()[op].accesses) {
       if (!access.writes()) continue;
@@ -148,27 +149,35 @@ class CheckingExecutor final : public Executor {
     return absl::OkStatus();
   }
 
-  // Two outcomes differ though all declared inputs were the same.
-  absl::Status explain(OpId op, const Bytes& first, const Bytes& second) {
-    size_t at = 0;
-    for (const Access& access : program_.ops()[op].accesses) {
-      if (!access.writes()) continue;
-      for (uint64_t byte = access.begin; byte < access.end; ++byte, ++at) {
-        const bool untouched = first[at] == kPoison[0] && second[at] == kPoison[1];
-        if (untouched && !access.reads()) return broken(op, "declares to write, but leaves,", access.buffer, byte);
-      }
-    }
+  // Two outcomes differ though all declared inputs were the same: tries whose poison it is that shows.
+  absl::Status explain(OpId op, const Bytes& first) {
     for (BufferId id = 0; id < program_.buffers().size(); ++id) {
       if (is_external(id)) continue;
       set_poison(worlds_[0], id, kPoison[1]);
-      absl::StatusOr<Bytes> third = outcome(op, worlds_[0]);
+      absl::StatusOr<Bytes> changed = outcome(op, worlds_[0]);
       set_poison(worlds_[0], id, kPoison[0]);
-      if (!third.ok()) return third.status();
-      if (*third == first) continue;
+      if (!changed.ok()) return changed.status();
+      if (*changed == first) continue;
+      if (std::optional<uint64_t> byte = first_unwritten(op, id, first, *changed); byte.has_value()) {
+        return broken(op, "declares to write, but leaves,", id, *byte);
+      }
       return absl::InternalError(absl::StrCat("op '", program_.ops()[op].name, "' reads bytes of '",
                                               program_.buffers()[id].name, "' without declaring it"));
     }
     return absl::InternalError(absl::StrCat("op '", program_.ops()[op].name, "' is not deterministic"));
+  }
+
+  // A byte of a write-only access to `id` that is its poison still.
+  std::optional<uint64_t> first_unwritten(OpId op, BufferId id, const Bytes& first, const Bytes& changed) const {
+    size_t at = 0;
+    for (const Access& access : program_.ops()[op].accesses) {
+      if (!access.writes()) continue;
+      for (uint64_t byte = access.begin; byte < access.end; ++byte, ++at) {
+        const bool poison = first[at] == kPoison[0] && changed[at] == kPoison[1];
+        if (poison && access.buffer == id && !access.reads()) return byte;
+      }
+    }
+    return std::nullopt;
   }
 
   std::vector<std::unique_ptr<backend::Memory>> truth_;

@@ -44,9 +44,8 @@ class Lives {
   OpId first(BufferId buffer) const { return first_[buffer]; }
   OpId last(BufferId buffer) const { return last_[buffer]; }
 
-  bool may_share(BufferId a, BufferId b) const {
-    if (first_[a] > first_[b]) std::swap(a, b);
-    if (last_[a] >= first_[b]) return false;
+  // Of two buffers whose lives do not meet in list order, `a` being the earlier.
+  bool ordered(BufferId a, BufferId b) const {
     const uint32_t* end = &ends_[a * lanes_];
     const uint32_t* start = &starts_[b * lanes_];
     for (size_t lane = 0; lane < lanes_; ++lane) {
@@ -65,7 +64,15 @@ struct Placed {
   uint64_t begin = 0;
   uint64_t end = 0;
   BufferId buffer = 0;
+  OpId first = 0;  // Of its life; here because the inner loop below asks for nothing else most of the time.
+  OpId last = 0;
 };
+
+bool may_share(const Lives& lives, const Placed& a, const Placed& b) {
+  if (a.last < b.first) return lives.ordered(a.buffer, b.buffer);
+  if (b.last < a.first) return lives.ordered(b.buffer, a.buffer);
+  return false;
+}
 
 // Lowest free offset for each buffer of `sequence` in turn; returns the end of the arena.
 uint64_t place(const Program& program, const Lives& lives, const std::vector<BufferId>& sequence, uint64_t base,
@@ -75,14 +82,15 @@ uint64_t place(const Program& program, const Lives& lives, const std::vector<Buf
   uint64_t arena_end = base;
   for (BufferId buffer : sequence) {
     const uint64_t bytes = align_up(program.buffers()[buffer].bytes);
-    uint64_t at = base;
+    Placed entry{base, base + bytes, buffer, lives.first(buffer), lives.last(buffer)};
     for (const Placed& other : placed) {
-      if (other.begin >= at + bytes) break;
-      if (other.end > at && !lives.may_share(other.buffer, buffer)) at = other.end;
+      if (other.begin >= entry.end) break;
+      if (other.end <= entry.begin || may_share(lives, other, entry)) continue;
+      entry.begin = other.end;
+      entry.end = entry.begin + bytes;
     }
-    offsets[buffer] = at;
-    arena_end = std::max(arena_end, at + bytes);
-    const Placed entry{at, at + bytes, buffer};
+    offsets[buffer] = entry.begin;
+    arena_end = std::max(arena_end, entry.end);
     const auto position = std::upper_bound(placed.begin(), placed.end(), entry,
                                            [](const Placed& a, const Placed& b) { return a.begin < b.begin; });
     placed.insert(position, entry);

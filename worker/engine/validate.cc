@@ -173,6 +173,12 @@ class Validator {
     for (; last != shadow.end() && last->first < end; ++last) {
       const Shadow& bytes = last->second;
       if (bytes.writer != kNone && !ordered(bytes.writer, op)) return race(op, bytes.writer, access.buffer);
+      const bool touched_now =
+          bytes.writer == op || (!bytes.readers.empty() && bytes.readers[plan_.ops[op].lane] == op);
+      if (touched_now && bytes.holds != access.buffer) {
+        return broken(absl::StrCat(op_name(op), " uses the same bytes as ", buffer_name(bytes.holds), " and as ",
+                                   buffer_name(access.buffer)));
+      }
       for (OpId reader : bytes.readers) {
         if (reader != kNone && !ordered(reader, op)) return race(op, reader, access.buffer);
       }

@@ -1,6 +1,7 @@
 // Every executor and every allowed order against the sequential twin, on thousands of random programs, byte for byte.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "tests/worker/engine/testing.h"
@@ -10,15 +11,10 @@ namespace {
 
 constexpr int kShards = 8;
 
-// 10,000 in all; a sanitizer, or who sets the variable, gets another number.
+// Of all shards; who is in a hurry sets the variable.
 int programs() {
   const char* wanted = std::getenv("TELAR_PROPERTY_PROGRAMS");
-  if (wanted != nullptr) return std::atoi(wanted);
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-  return 800;
-#else
-  return 10000;
-#endif
+  return wanted != nullptr ? std::atoi(wanted) : 10000;
 }
 
 // An executor with its external memory.
@@ -80,6 +76,27 @@ TEST_P(PropertyTest, EveryExecutorEqualsTheSequentialOne) {
       EXPECT_EQ(expected, Trial(program, create_checking_executor(program, *planned, *device, {})).bytes_after(2));
     }
   }
+}
+
+// The test above proves nothing if the programs have nothing to get wrong.
+TEST(RandomProgramTest, HasWaitsAndSharedBytesAndFreedomOfOrder) {
+  int waits = 0, shared = 0, reordered = 0;
+  for (uint64_t seed = 0; seed < 500; ++seed) {
+    const Program program = testing::random_program(seed);
+    const absl::StatusOr<Plan> planned = plan(program);
+    ASSERT_TRUE(planned.ok()) << planned.status();
+    if (planned->events > 0) ++waits;
+    uint64_t apart = 0;
+    for (const Buffer& buffer : program.buffers()) {
+      if (buffer.lifetime != Lifetime::kExternal) apart += (buffer.bytes + 255) / 256 * 256;
+    }
+    if (planned->total_bytes() < apart) ++shared;
+    const std::vector<OpId> order = testing::random_topological_order(*planned, seed);
+    if (!std::is_sorted(order.begin(), order.end())) ++reordered;
+  }
+  EXPECT_GT(waits, 250);
+  EXPECT_GT(shared, 100);
+  EXPECT_GT(reordered, 250);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shards, PropertyTest, ::testing::Range(0, kShards));

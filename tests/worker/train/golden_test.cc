@@ -11,8 +11,8 @@
 
 #include "tests/fakes/key_value_store.h"
 #include "worker/backend/cpu/cpu.h"
-#include "worker/checkpoint/file_system.h"
 #include "worker/checkpoint/safetensors.h"
+#include "worker/model/parameters.h"
 #include "worker/plan/resolve.h"
 #include "worker/train/replica.h"
 
@@ -29,7 +29,7 @@ std::string golden_path(const std::string& file) {
 class Golden {
  public:
   explicit Golden(const std::string& name) {
-    auto file = checkpoint::SafetensorsFile::open(files_, golden_path(name + ".safetensors"));
+    auto file = checkpoint::SafetensorsFile::open(checkpoint::FileSystem::posix(), golden_path(name + ".safetensors"));
     EXPECT_TRUE(file.ok()) << file.status();
     file_ = *std::move(file);
     std::ifstream json(golden_path(name + ".json"));
@@ -58,7 +58,6 @@ class Golden {
   }
 
  private:
-  checkpoint::PosixFileSystem files_;
   std::unique_ptr<checkpoint::SafetensorsFile> file_;
   v1::JobSpec spec_;
 };
@@ -69,7 +68,7 @@ struct Layout {
   uint32_t micro = kBatch;
   v1::Precision precision = v1::FP32;
   Replica::Execution execution = Replica::Execution::kLanes;
-  uint32_t bucket_mib = 25;
+  bool bucket_a_unit = false;
 };
 
 // A replica with the golden weights on a device of its own.
@@ -84,7 +83,6 @@ Rank make_rank(const Golden& golden, const Layout& layout, backend::KeyValueStor
   spec.mutable_resources()->set_devices(static_cast<uint32_t>(layout.replicas));
   spec.mutable_batch()->set_micro(layout.micro);
   spec.mutable_precision()->set_compute(layout.precision);
-  spec.mutable_parallel()->set_bucket_mib(layout.bucket_mib);
   EXPECT_THAT(plan::resolve(spec, v1::ResourceSpec::CPU), ::testing::IsEmpty());
   Rank made;
   made.device = backend::cpu::create_device({}, backend::cpu::create_kernels(), backend::cpu::create_gloo_communicator);
@@ -100,8 +98,9 @@ Rank make_rank(const Golden& golden, const Layout& layout, backend::KeyValueStor
     made.group = *std::move(group);
     groups.push_back(made.group.get());
   }
-  auto replica = Replica::create(plan::run_shape(spec, parallel::Mesh::of_rank(rank, layout.replicas, 1, 1)),
-                                 *made.device, groups, layout.execution);
+  plan::RunShape shape = plan::run_shape(spec, parallel::Mesh::of_rank(rank, layout.replicas, 1, 1));
+  if (layout.bucket_a_unit) shape.layout = parallel::FlatLayout(model::parameter_groups(spec.model()), 1);
+  auto replica = Replica::create(std::move(shape), *made.device, groups, layout.execution);
   EXPECT_TRUE(replica.ok()) << replica.status();
   made.replica = *std::move(replica);
   const parallel::FlatLayout& places = made.replica->shape().layout;
@@ -206,10 +205,11 @@ TEST_P(GoldenTest, TenOptimizerSteps) {
   });
 }
 
-TEST_P(GoldenTest, Logits) {
+// The logits program knows no layout: no replicas, no accumulation.
+using GoldenLogitsTest = GoldenTest;
+TEST_P(GoldenLogitsTest, EqualPyTorchs) {
   const Golden golden(GetParam().model);
   const Layout& layout = GetParam().layout;
-  if (layout.replicas > 1 || layout.micro != kBatch) GTEST_SKIP() << "the logits program knows no layout";
   const auto tokens = golden.get<int32_t>("tokens");
   const auto want = golden.get<float>("logits");
   on_all_ranks(golden, layout, [&](int, Replica& replica) {
@@ -238,12 +238,23 @@ std::vector<Case> cases() {
     all.push_back({model, {.name = "sequential", .execution = Replica::Execution::kSequential}});
     all.push_back({model, {.name = "accumulation", .micro = 1}});
     all.push_back({model, {.name = "dp2", .replicas = 2, .micro = 2}});
+    all.push_back({model, {.name = "dp2_buckets", .replicas = 2, .micro = 2, .bucket_a_unit = true}});
+    all.push_back({model, {.name = "dp4_buckets", .replicas = 4, .micro = 1, .bucket_a_unit = true}});
     all.push_back({model, {.name = "dp2_accumulation", .replicas = 2, .micro = 1}});
     all.push_back({model, {.name = "bf16", .precision = v1::BF16}});
     all.push_back({model, {.name = "bf16_dp2", .replicas = 2, .micro = 1, .precision = v1::BF16}});
   }
   return all;
 }
+std::vector<Case> logits_cases() {
+  std::vector<Case> all;
+  for (const char* model : {"gpt2_tiny", "llama_tiny", "llama3_tiny", "qwen2_tiny"}) {
+    all.push_back({model, {.name = "fp32"}});
+    all.push_back({model, {.name = "bf16", .precision = v1::BF16}});
+  }
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Models, GoldenLogitsTest, ::testing::ValuesIn(logits_cases()), case_name);
 INSTANTIATE_TEST_SUITE_P(Models, GoldenTest, ::testing::ValuesIn(cases()), case_name);
 
 }  // namespace

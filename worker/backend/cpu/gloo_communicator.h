@@ -35,7 +35,7 @@ namespace telar::backend::cpu {
 class GlooCommunicator final : public Communicator {
  public:
   static constexpr size_t kInlineBytes = 32 * 1024;
-  static constexpr size_t kChunkBytes = 256 * 1024;  // Received and reduced at a time, while the next one arrives.
+  static constexpr size_t kChunkBytes = 512 * 1024;  // Received and reduced at a time, while the next one arrives.
 
   // `mesh` is null for a group of one.
   GlooCommunicator(const CommunicatorOptions& options, std::unique_ptr<GlooMesh> mesh);

@@ -1,0 +1,354 @@
+#include "worker/backend/check.h"
+
+#include <cmath>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace telar::backend {
+
+namespace {
+
+// A set of element types.
+class DTypes {
+ public:
+  constexpr DTypes(std::initializer_list<DType> dtypes) {
+    for (DType dtype : dtypes) bits_ |= 1u << static_cast<int>(dtype);
+  }
+  bool holds(DType dtype) const { return (bits_ >> static_cast<int>(dtype) & 1u) != 0; }
+  std::string to_string() const {  // "f32 or bf16"
+    std::string text;
+    for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kI32, DType::kU8}) {
+      if (holds(dtype)) text += (text.empty() ? "" : " or ") + std::string(name_of(dtype));
+    }
+    return text;
+  }
+
+ private:
+  uint32_t bits_ = 0;
+};
+
+constexpr DTypes kFloat{DType::kF32, DType::kBF16};
+constexpr DTypes kF32{DType::kF32};
+constexpr DTypes kI32{DType::kI32};
+
+// Keeps the first violation of one call.
+class Check {
+ public:
+  explicit Check(const char* op) : op_(op) {}
+
+  // rows x cols in the last extent; -1 = any, at least 1.
+  Check& matrix(const char* argument, const View& view, const DTypes& dtypes, int64_t rows, int64_t cols) {
+    const bool fits = view.elements() > 0 && (rows < 0 || view.rows() == rows) && (cols < 0 || view.cols() == cols);
+    return demand(argument, view, dtypes, fits, absl::StrCat("[", extent(rows), ", ", extent(cols), "]"));
+  }
+  // So many elements in any shape; -1 = any, at least 1.
+  Check& vector(const char* argument, const View& view, const DTypes& dtypes, int64_t elements) {
+    const bool fits = elements < 0 ? view.elements() > 0 : view.elements() == elements;
+    return demand(argument, view, dtypes, fits, absl::StrCat("[", extent(elements), "]"));
+  }
+  Check& optional_vector(const char* argument, const View& view, const DTypes& dtypes, int64_t elements) {
+    return view.absent() ? *this : vector(argument, view, dtypes, elements);
+  }
+  // Elementwise: any shape, none included.
+  Check& tensor(const char* argument, const View& view, const DTypes& dtypes) {
+    return demand(argument, view, dtypes, true, "of any shape");
+  }
+  Check& same_type(const char* argument, const View& view, const char* other_argument, const View& other) {
+    return rule(view.dtype == other.dtype, argument, name_of(view.dtype),
+                absl::StrCat(std::string(name_of(other.dtype)), " as ", other_argument));
+  }
+  template <typename Got>
+  Check& rule(bool holds, const char* argument, const Got& got, const std::string& wanted) {
+    if (status_.ok() && !holds) {
+      status_ =
+          absl::InvalidArgumentError(absl::StrCat(op_, ": ", argument, ": got ", text_of(got), ", wanted ", wanted));
+    }
+    return *this;
+  }
+  absl::Status status() const { return status_; }
+  bool ok() const { return status_.ok(); }
+
+ private:
+  static std::string extent(int64_t value) { return value < 0 ? "any" : absl::StrCat(value); }
+  static std::string text_of(std::string_view text) { return std::string(text); }
+  static std::string text_of(int64_t value) { return absl::StrCat(value); }
+  static std::string text_of(float value) { return absl::StrCat(value); }
+
+  Check& demand(const char* argument, const View& view, const DTypes& dtypes, bool fits, const std::string& shape) {
+    if (!status_.ok()) return *this;
+    const std::string wanted = absl::StrCat(dtypes.to_string(), " ", shape);
+    if (view.absent()) return rule(false, argument, std::string_view("nothing"), wanted);
+    const std::string got = absl::StrCat(std::string(name_of(view.dtype)), " ", view.shape.to_string());
+    rule(dtypes.holds(view.dtype) && fits, argument, std::string_view(got), wanted);
+    return rule(view.data != nullptr || view.elements() == 0, argument, std::string_view("no memory"), wanted);
+  }
+
+  const char* op_;
+  absl::Status status_;
+};
+
+// The extents that later checks compare with: 0 unless they can be had, so that nothing divides by zero.
+int64_t rows_of(const View& view) { return view.elements() > 0 ? view.rows() : 0; }
+int64_t cols_of(const View& view) { return view.elements() > 0 ? view.cols() : 0; }
+
+void check_dims(Check& check, const AttentionDims& dims) {
+  check.rule(dims.batch > 0, "dims.batch", dims.batch, "at least 1")
+      .rule(dims.sequence > 0, "dims.sequence", dims.sequence, "at least 1")
+      .rule(dims.kv_heads > 0, "dims.kv_heads", dims.kv_heads, "at least 1")
+      .rule(dims.heads > 0 && dims.kv_heads > 0 && dims.heads % dims.kv_heads == 0, "dims.heads", dims.heads,
+            absl::StrCat("a multiple of dims.kv_heads = ", dims.kv_heads))
+      .rule(dims.head_dim > 0, "dims.head_dim", dims.head_dim, "at least 1");
+}
+
+int64_t qkv_width(const AttentionDims& dims) { return (dims.heads + 2 * dims.kv_heads) * dims.head_dim; }
+
+}  // namespace
+
+absl::Status check_fill(Out x) {
+  return Check("fill").tensor("x", x, {DType::kF32, DType::kBF16, DType::kI32}).status();
+}
+
+absl::Status check_copy(In x, Out y) {
+  constexpr DTypes all{DType::kF32, DType::kBF16, DType::kF16, DType::kI32, DType::kU8};
+  return Check("copy").tensor("x", x, all).vector("y", y, all, x.elements()).same_type("y", y, "x", x).status();
+}
+
+absl::Status check_cast(In x, Out y) {
+  return Check("cast").tensor("x", x, kFloat).vector("y", y, kFloat, x.elements()).status();
+}
+
+absl::Status check_add(In a, In b, Out y) {
+  return Check("add")
+      .tensor("a", a, kFloat)
+      .vector("b", b, kFloat, a.elements())
+      .same_type("b", b, "a", a)
+      .vector("y", y, kFloat, a.elements())
+      .same_type("y", y, "a", a)
+      .status();
+}
+
+absl::Status check_random_normal(float stddev, Out x) {
+  return Check("random_normal")
+      .tensor("x", x, kFloat)
+      .rule(std::isfinite(stddev) && stddev >= 0, "stddev", stddev, "finite and at least 0")
+      .status();
+}
+
+absl::Status check_embedding(In ids, In table, In positions, int64_t sequence, Out y) {
+  Check check("embedding");
+  const int64_t width = cols_of(table);
+  check.vector("ids", ids, kI32, -1).matrix("table", table, kFloat, -1, -1);
+  check.rule(sequence > 0, "sequence", sequence, "at least 1").matrix("y", y, kFloat, ids.elements(), width);
+  if (!positions.absent()) {
+    check.matrix("positions", positions, kFloat, -1, width)
+        .same_type("positions", positions, "table", table)
+        .rule(rows_of(positions) >= sequence, "positions", rows_of(positions),
+              absl::StrCat("at least sequence = ", sequence, " rows"));
+  }
+  return check.status();
+}
+
+absl::Status check_embedding_backward(In ids, In dy, int64_t sequence, InOut dtable, InOut dpositions) {
+  Check check("embedding_backward");
+  const int64_t width = cols_of(dy);
+  check.vector("ids", ids, kI32, -1).matrix("dy", dy, kFloat, ids.elements(), -1);
+  check.rule(sequence > 0, "sequence", sequence, "at least 1").matrix("dtable", dtable, kF32, -1, width);
+  if (!dpositions.absent()) {
+    check.matrix("dpositions", dpositions, kF32, -1, width)
+        .rule(rows_of(dpositions) >= sequence, "dpositions", rows_of(dpositions),
+              absl::StrCat("at least sequence = ", sequence, " rows"));
+  }
+  return check.status();
+}
+
+absl::Status check_linear(In x, In weight, In bias, Out y) {
+  return Check("linear")
+      .matrix("x", x, kFloat, -1, -1)
+      .matrix("weight", weight, kFloat, -1, cols_of(x))
+      .optional_vector("bias", bias, kFloat, rows_of(weight))
+      .matrix("y", y, kFloat, rows_of(x), rows_of(weight))
+      .status();
+}
+
+absl::Status check_linear_dgrad(In dy, In weight, Out dx) {
+  return Check("linear_dgrad")
+      .matrix("dy", dy, kFloat, -1, -1)
+      .matrix("weight", weight, kFloat, cols_of(dy), -1)
+      .matrix("dx", dx, kFloat, rows_of(dy), cols_of(weight))
+      .status();
+}
+
+absl::Status check_linear_wgrad(In dy, In x, InOut dweight, InOut dbias) {
+  return Check("linear_wgrad")
+      .matrix("dy", dy, kFloat, -1, -1)
+      .matrix("x", x, kFloat, rows_of(dy), -1)
+      .matrix("dweight", dweight, kF32, cols_of(dy), cols_of(x))
+      .optional_vector("dbias", dbias, kF32, cols_of(dy))
+      .status();
+}
+
+namespace {
+
+void check_norm(Check& check, const In& residual, const In& delta, const In& weight, const Out& sum, const Out& y,
+                const Out& rstd) {
+  const int64_t rows = rows_of(residual), cols = cols_of(residual);
+  check.matrix("residual", residual, kFloat, -1, -1).vector("weight", weight, kFloat, cols);
+  check.matrix("y", y, kFloat, rows, cols).same_type("y", y, "residual", residual).vector("rstd", rstd, kF32, rows);
+  if (delta.absent()) {
+    check.rule(sum.absent(), "sum", std::string_view("a tensor"), "nothing, as delta is absent");
+    return;
+  }
+  check.matrix("delta", delta, kFloat, rows, cols).same_type("delta", delta, "residual", residual);
+  check.matrix("sum", sum, kFloat, rows, cols).same_type("sum", sum, "residual", residual);
+}
+
+void check_norm_backward(Check& check, const In& dy, const In& x, const In& weight, const In& rstd, const InOut& dx,
+                         const InOut& dweight) {
+  const int64_t rows = rows_of(x), cols = cols_of(x);
+  check.matrix("x", x, kFloat, -1, -1).matrix("dy", dy, kFloat, rows, cols).same_type("dy", dy, "x", x);
+  check.vector("weight", weight, kFloat, cols).vector("rstd", rstd, kF32, rows);
+  check.matrix("dx", dx, kFloat, rows, cols).same_type("dx", dx, "x", x).vector("dweight", dweight, kF32, cols);
+}
+
+}  // namespace
+
+absl::Status check_layer_norm(In residual, In delta, In weight, In bias, Out sum, Out y, Out mean, Out rstd) {
+  Check check("layer_norm");
+  check_norm(check, residual, delta, weight, sum, y, rstd);
+  return check.optional_vector("bias", bias, kFloat, cols_of(residual))
+      .vector("mean", mean, kF32, rows_of(residual))
+      .status();
+}
+
+absl::Status check_layer_norm_backward(In dy, In x, In weight, In mean, In rstd, InOut dx, InOut dweight, InOut dbias) {
+  Check check("layer_norm_backward");
+  check_norm_backward(check, dy, x, weight, rstd, dx, dweight);
+  return check.vector("mean", mean, kF32, rows_of(x)).optional_vector("dbias", dbias, kF32, cols_of(x)).status();
+}
+
+absl::Status check_rms_norm(In residual, In delta, In weight, Out sum, Out y, Out rstd) {
+  Check check("rms_norm");
+  check_norm(check, residual, delta, weight, sum, y, rstd);
+  return check.status();
+}
+
+absl::Status check_rms_norm_backward(In dy, In x, In weight, In rstd, InOut dx, InOut dweight) {
+  Check check("rms_norm_backward");
+  check_norm_backward(check, dy, x, weight, rstd, dx, dweight);
+  return check.status();
+}
+
+absl::Status check_gelu(In x, Out y) {
+  return Check("gelu").tensor("x", x, kFloat).vector("y", y, kFloat, x.elements()).same_type("y", y, "x", x).status();
+}
+
+absl::Status check_gelu_backward(In dy, In x, Out dx) {
+  return Check("gelu_backward")
+      .tensor("x", x, kFloat)
+      .vector("dy", dy, kFloat, x.elements())
+      .same_type("dy", dy, "x", x)
+      .vector("dx", dx, kFloat, x.elements())
+      .same_type("dx", dx, "x", x)
+      .status();
+}
+
+absl::Status check_swiglu(In gate_up, Out y) {
+  return Check("swiglu")
+      .matrix("gate_up", gate_up, kFloat, -1, -1)
+      .rule(cols_of(gate_up) % 2 == 0, "gate_up", cols_of(gate_up), "an even number of columns")
+      .matrix("y", y, kFloat, rows_of(gate_up), cols_of(gate_up) / 2)
+      .same_type("y", y, "gate_up", gate_up)
+      .status();
+}
+
+absl::Status check_swiglu_backward(In dy, In gate_up, Out dgate_up) {
+  return Check("swiglu_backward")
+      .matrix("gate_up", gate_up, kFloat, -1, -1)
+      .rule(cols_of(gate_up) % 2 == 0, "gate_up", cols_of(gate_up), "an even number of columns")
+      .matrix("dy", dy, kFloat, rows_of(gate_up), cols_of(gate_up) / 2)
+      .same_type("dy", dy, "gate_up", gate_up)
+      .matrix("dgate_up", dgate_up, kFloat, rows_of(gate_up), cols_of(gate_up))
+      .same_type("dgate_up", dgate_up, "gate_up", gate_up)
+      .status();
+}
+
+absl::Status check_rope(const char* op, const AttentionDims& dims, In table, InOut qkv) {
+  Check check(op);
+  check_dims(check, dims);
+  return check.rule(dims.head_dim % 2 == 0, "dims.head_dim", dims.head_dim, "an even number")
+      .matrix("table", table, kF32, dims.sequence, dims.head_dim)
+      .matrix("qkv", qkv, kFloat, dims.batch * dims.sequence, qkv_width(dims))
+      .status();
+}
+
+absl::Status check_attention(const AttentionDims& dims, In qkv, Out o, Out lse) {
+  Check check("attention");
+  check_dims(check, dims);
+  const int64_t tokens = dims.batch * dims.sequence;
+  return check.matrix("qkv", qkv, kFloat, tokens, qkv_width(dims))
+      .matrix("o", o, kFloat, tokens, dims.heads * dims.head_dim)
+      .same_type("o", o, "qkv", qkv)
+      .vector("lse", lse, kF32, tokens * dims.heads)
+      .status();
+}
+
+absl::Status check_attention_backward(const AttentionDims& dims, In qkv, In o, In lse, In d_o, Out dqkv) {
+  Check check("attention_backward");
+  check_dims(check, dims);
+  const int64_t tokens = dims.batch * dims.sequence;
+  return check.matrix("qkv", qkv, kFloat, tokens, qkv_width(dims))
+      .matrix("o", o, kFloat, tokens, dims.heads * dims.head_dim)
+      .same_type("o", o, "qkv", qkv)
+      .vector("lse", lse, kF32, tokens * dims.heads)
+      .matrix("d_o", d_o, kFloat, tokens, dims.heads * dims.head_dim)
+      .same_type("d_o", d_o, "qkv", qkv)
+      .matrix("dqkv", dqkv, kFloat, tokens, qkv_width(dims))
+      .same_type("dqkv", dqkv, "qkv", qkv)
+      .status();
+}
+
+absl::Status check_count_valid(In targets, InOut count) {
+  return Check("count_valid").vector("targets", targets, kI32, -1).vector("count", count, kF32, 1).status();
+}
+
+absl::Status check_cross_entropy(const char* op, In targets, In count, int64_t vocab, const View& logits, InOut loss) {
+  return Check(op)
+      .vector("targets", targets, kI32, -1)
+      .vector("count", count, kF32, 1)
+      .matrix("logits", logits, kFloat, targets.elements(), -1)
+      .rule(vocab > 0 && vocab <= cols_of(logits), "vocab", vocab,
+            absl::StrCat("1 to logits' ", cols_of(logits), " columns"))
+      .vector("loss", loss, kF32, 1)
+      .status();
+}
+
+absl::Status check_sum_squares(In x, InOut sum) {
+  return Check("sum_squares").tensor("x", x, kFloat).vector("sum", sum, kF32, 1).status();
+}
+
+absl::Status check_clip_scale(In sum_squares, float max_norm, Out norm, Out scale) {
+  return Check("clip_scale")
+      .vector("sum_squares", sum_squares, kF32, 1)
+      .rule(max_norm >= 0, "max_norm", max_norm, "at least 0")
+      .vector("norm", norm, kF32, 1)
+      .vector("scale", scale, kF32, 1)
+      .status();
+}
+
+absl::Status check_adamw(In grad, In scale, In step, InOut master, InOut exp_avg, InOut exp_avg_sq, Out weight) {
+  const int64_t n = grad.elements();
+  return Check("adamw")
+      .tensor("grad", grad, kF32)
+      .vector("scale", scale, kF32, 1)
+      .vector("step", step, kF32, kStepScalars)
+      .vector("master", master, kF32, n)
+      .vector("exp_avg", exp_avg, kF32, n)
+      .vector("exp_avg_sq", exp_avg_sq, kF32, n)
+      .optional_vector("weight", weight, kFloat, n)
+      .status();
+}
+
+}  // namespace telar::backend

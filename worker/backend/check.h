@@ -1,0 +1,49 @@
+// What every backend asks of a kernel's arguments before it computes, so that all refuse the same calls in the same
+// words: "layer_norm: weight: got f32 [8], wanted f32 or bf16 [16]". One function a method of Kernels, same arguments.
+//
+// Matrices are compared as rows x columns and vectors by element count: [2, 3, 8] passes as [6, 8]. A tensor without
+// elements is refused except in elementwise ops, where it is nothing to do. Values (ids, targets) are not looked at:
+// they may live on a device; the CPU kernels check them on their own.
+#pragma once
+
+#include "absl/status/status.h"
+#include "worker/backend/kernels.h"
+#include "worker/backend/view.h"
+
+namespace telar::backend {
+
+absl::Status check_fill(Out x);
+absl::Status check_copy(In x, Out y);
+absl::Status check_cast(In x, Out y);
+absl::Status check_add(In a, In b, Out y);
+absl::Status check_random_normal(float stddev, Out x);
+
+absl::Status check_embedding(In ids, In table, In positions, int64_t sequence, Out y);
+absl::Status check_embedding_backward(In ids, In dy, int64_t sequence, InOut dtable, InOut dpositions);
+
+absl::Status check_linear(In x, In weight, In bias, Out y);
+absl::Status check_linear_dgrad(In dy, In weight, Out dx);
+absl::Status check_linear_wgrad(In dy, In x, InOut dweight, InOut dbias);
+
+absl::Status check_layer_norm(In residual, In delta, In weight, In bias, Out sum, Out y, Out mean, Out rstd);
+absl::Status check_layer_norm_backward(In dy, In x, In weight, In mean, In rstd, InOut dx, InOut dweight, InOut dbias);
+absl::Status check_rms_norm(In residual, In delta, In weight, Out sum, Out y, Out rstd);
+absl::Status check_rms_norm_backward(In dy, In x, In weight, In rstd, InOut dx, InOut dweight);
+
+absl::Status check_gelu(In x, Out y);
+absl::Status check_gelu_backward(In dy, In x, Out dx);
+absl::Status check_swiglu(In gate_up, Out y);
+absl::Status check_swiglu_backward(In dy, In gate_up, Out dgate_up);
+
+absl::Status check_rope(const char* op, const AttentionDims& dims, In table, InOut qkv);
+absl::Status check_attention(const AttentionDims& dims, In qkv, Out o, Out lse);
+absl::Status check_attention_backward(const AttentionDims& dims, In qkv, In o, In lse, In d_o, Out dqkv);
+
+absl::Status check_count_valid(In targets, InOut count);
+absl::Status check_cross_entropy(const char* op, In targets, In count, int64_t vocab, const View& logits, InOut loss);
+
+absl::Status check_sum_squares(In x, InOut sum);
+absl::Status check_clip_scale(In sum_squares, float max_norm, Out norm, Out scale);
+absl::Status check_adamw(In grad, In scale, In step, InOut master, InOut exp_avg, InOut exp_avg_sq, Out weight);
+
+}  // namespace telar::backend

@@ -1,0 +1,151 @@
+// Causal attention by blocks with a running softmax (Milakov & Gimelshein 2018; Dao et al. 2022): a block of scores is
+// made, used and forgotten, so memory is linear in the sequence.
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "worker/backend/check.h"
+#include "worker/backend/cpu/attention_blocks.h"
+#include "worker/backend/cpu/cpu_kernels.h"
+#include "worker/backend/cpu/parallel.h"
+
+namespace telar::backend::cpu {
+
+namespace {
+
+constexpr int64_t kChunkBlocks = 4;  // Blocks of queries that share one loading of keys and values.
+
+// One thread's memory, all f32.
+struct Workspace {
+  explicit Workspace(int64_t head_dim) {
+    const int64_t block = kTokens * pitch_of(head_dim);
+    float* next =
+        scratch(Scratch::kAttention, (2 * kChunkBlocks + 3) * block + kTokens * kTokens + 2 * kChunkBlocks * kTokens);
+    const auto take = [&](int64_t n) { return std::exchange(next, next + n); };
+    queries = take(kChunkBlocks * block);
+    outputs = take(kChunkBlocks * block);
+    keys = take(block);
+    keys_transposed = take(block);
+    values = take(block);
+    scores = take(kTokens * kTokens);
+    maxima = take(kChunkBlocks * kTokens);
+    sums = take(kChunkBlocks * kTokens);
+  }
+  float *queries, *outputs, *keys, *keys_transposed, *values, *scores, *maxima, *sums;
+};
+
+// A row of scores becomes e^(score - maximum); what was gathered before is rescaled to the new maximum.
+TELAR_SIMD void softmax_block(float* __restrict scores, float* __restrict maxima, float* __restrict sums,
+                              float* __restrict outputs, int64_t pitch) {
+  for (int64_t r = 0; r < kTokens; ++r) {
+    float* row = scores + r * kTokens;
+    int32_t largest = to_ordered(maxima[r]);
+    for (int64_t j = 0; j < kTokens; ++j) {
+      const int32_t key = to_ordered(row[j]);
+      largest = key > largest ? key : largest;
+    }
+    const float maximum = from_ordered(largest);
+    const float correction = fast_exp(maxima[r] - maximum);
+    float sum = 0;
+    for (int64_t j = 0; j < kTokens; ++j) {
+      row[j] = fast_exp(row[j] - maximum);
+      sum += row[j];
+    }
+    maxima[r] = maximum;
+    sums[r] = sums[r] * correction + sum;
+    if (correction != 1.0f) {
+      for (int64_t d = 0; d < pitch; ++d) outputs[r * pitch + d] *= correction;
+    }
+  }
+}
+
+// Keys after the query's own token don't count.
+void mask_diagonal(float* scores) {
+  for (int64_t r = 0; r < kTokens; ++r) {
+    std::fill(scores + r * kTokens + r + 1, scores + (r + 1) * kTokens, -std::numeric_limits<float>::infinity());
+  }
+}
+
+// Scores of one block of queries against the loaded keys, folded into the block's running state.
+void attend(const Workspace& w, int64_t head_dim, int64_t block_in_chunk, bool diagonal) {
+  const int64_t pitch = pitch_of(head_dim);
+  float* outputs = w.outputs + block_in_chunk * kTokens * pitch;
+  multiply({.m = kTokens,
+            .n = kTokens,
+            .k = head_dim,
+            .a = w.queries + block_in_chunk * kTokens * pitch,
+            .a_row = pitch,
+            .a_column = 1,
+            .b = w.keys_transposed,
+            .b_row = kTokens,
+            .c = w.scores,
+            .c_row = kTokens,
+            .accumulate = false});
+  if (diagonal) mask_diagonal(w.scores);
+  softmax_block(w.scores, w.maxima + block_in_chunk * kTokens, w.sums + block_in_chunk * kTokens, outputs, pitch);
+  multiply({.m = kTokens,
+            .n = pitch,
+            .k = kTokens,
+            .a = w.scores,
+            .a_row = kTokens,
+            .a_column = 1,
+            .b = w.values,
+            .b_row = pitch,
+            .c = outputs,
+            .c_row = pitch,
+            .accumulate = true});
+}
+
+// kChunkBlocks blocks of queries of one head, from block `first` on. `qkv` and `o` point at the sequence's first row,
+// `lse` at the head's first element.
+template <typename T>
+void attend_chunk(const AttentionDims& dims, int64_t head, int64_t first, const T* qkv, T* o, float* lse) {
+  const PackedRow at(dims);
+  const Workspace w(at.d);
+  const int64_t pitch = pitch_of(at.d), kv_head = head / (at.h / at.k);
+  const int64_t end = std::min(first + kChunkBlocks, blocks_of(dims.sequence));
+  const auto rows = [&](int64_t block) { return std::min(kTokens, dims.sequence - block * kTokens); };
+  const float scale = 1.0f / std::sqrt(static_cast<float>(at.d));
+  for (int64_t block = first; block < end; ++block) {
+    load_block(qkv + block * kTokens * at.width() + at.query(head), at.width(), rows(block), at.d, scale,
+               w.queries + (block - first) * kTokens * pitch);
+  }
+  std::fill_n(w.outputs, (end - first) * kTokens * pitch, 0.0f);
+  std::fill_n(w.maxima, (end - first) * kTokens, -std::numeric_limits<float>::infinity());
+  std::fill_n(w.sums, (end - first) * kTokens, 0.0f);
+  for (int64_t keys = 0; keys < end; ++keys) {
+    const T* row = qkv + keys * kTokens * at.width();
+    load_block(row + at.key(kv_head), at.width(), rows(keys), at.d, 1.0f, w.keys);
+    transpose_block(w.keys, at.d, w.keys_transposed);
+    load_block(row + at.value(kv_head), at.width(), rows(keys), at.d, 1.0f, w.values);
+    for (int64_t block = std::max(first, keys); block < end; ++block) attend(w, at.d, block - first, block == keys);
+  }
+  for (int64_t block = first; block < end; ++block) {
+    float* outputs = w.outputs + (block - first) * kTokens * pitch;
+    for (int64_t r = 0; r < rows(block); ++r) {
+      const int64_t state = (block - first) * kTokens + r;
+      for (int64_t d = 0; d < pitch; ++d) outputs[r * pitch + d] /= w.sums[state];
+      lse[block * kTokens + r] = w.maxima[state] + std::log(w.sums[state]);
+    }
+    store_block(outputs, rows(block), at.d, 1.0f, o + block * kTokens * at.h * at.d + head * at.d, at.h * at.d);
+  }
+}
+
+}  // namespace
+
+absl::Status CpuKernels::attention(Stream&, const AttentionDims& dims, In qkv, Out o, Out lse) {
+  if (absl::Status status = check_attention(dims, qkv, o, lse); !status.ok()) return status;
+  const int64_t chunks = (blocks_of(dims.sequence) + kChunkBlocks - 1) / kChunkBlocks;
+  with_type(qkv.dtype, [&](auto type) {
+    using T = decltype(type);
+    parallel_for(dims.batch * dims.heads * chunks, [&](int64_t task) {
+      const int64_t chunk = task % chunks, head = task / chunks % dims.heads, batch = task / chunks / dims.heads;
+      const int64_t row = batch * dims.sequence;
+      attend_chunk(dims, head, chunk * kChunkBlocks, qkv.as<T>() + row * qkv.cols(), o.as<T>() + row * o.cols(),
+                   lse.as<float>() + (batch * dims.heads + head) * dims.sequence);
+    });
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace telar::backend::cpu

@@ -1,0 +1,138 @@
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "worker/backend/check.h"
+#include "worker/backend/cpu/cpu_kernels.h"
+#include "worker/backend/cpu/parallel.h"
+#include "worker/backend/cpu/simd.h"
+
+namespace telar::backend::cpu {
+
+namespace {
+
+constexpr int64_t kLossRows = 4;  // Rows are long: a vocabulary each.
+
+absl::Status check_targets(const char* op, const In& targets, int64_t vocab) {
+  const int32_t* target = targets.as<int32_t>();
+  for (int64_t t = 0; t < targets.elements(); ++t) {
+    if (target[t] >= vocab) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(op, ": targets: got ", target[t], " at token ", t, ", wanted below vocab = ", vocab));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Widens a row to `values` and returns its maximum.
+template <typename T>
+TELAR_SIMD float widen_row(const T* __restrict logits, float* __restrict values, int64_t vocab) {
+  int32_t largest = INT32_MIN;
+  for (int64_t v = 0; v < vocab; ++v) {
+    values[v] = load(logits[v]);
+    const int32_t key = to_ordered(values[v]);
+    largest = key > largest ? key : largest;
+  }
+  return from_ordered(largest);
+}
+
+// values = e^(values - maximum); returns their sum.
+TELAR_SIMD float exponentials(float* values, float maximum, int64_t vocab) {
+  float sum = 0;
+  for (int64_t v = 0; v < vocab; ++v) {
+    values[v] = fast_exp(values[v] - maximum);
+    sum += values[v];
+  }
+  return sum;
+}
+
+template <typename T>
+TELAR_SIMD void scale_row(const float* __restrict values, float scale, T* __restrict logits, int64_t vocab) {
+  for (int64_t v = 0; v < vocab; ++v) store(values[v] * scale, logits[v]);
+}
+
+// -log softmax(logits)[target]; leaves e^(logit - maximum) in `values` and their sum in `sum`.
+template <typename T>
+double row_loss(const T* logits, int64_t vocab, int32_t target, float* values, float& sum) {
+  const float maximum = widen_row(logits, values, vocab);
+  const double above = static_cast<double>(maximum) - values[target];
+  sum = exponentials(values, maximum, vocab);
+  return std::log(static_cast<double>(sum)) + above;
+}
+
+// loss += sum of losses / count; handle_row(t, losses[t]) fills in a row's part. The sum is serial, in f64.
+template <typename HandleRow>
+void sum_losses(int64_t rows, double inverse_count, const InOut& loss, const HandleRow& handle_row) {
+  double* losses = scratch<double>(Scratch::kPartials, rows);
+  parallel_pieces(rows, kLossRows, [&](int64_t first, int64_t last) {
+    for (int64_t t = first; t < last; ++t) {
+      losses[t] = 0;
+      handle_row(t, losses[t]);
+    }
+  });
+  double sum = 0;
+  for (int64_t t = 0; t < rows; ++t) sum += losses[t];
+  loss.as<float>()[0] += static_cast<float>(sum * inverse_count);
+}
+
+// No target at all: nothing to divide, and every row is zero.
+double inverse_of(const In& count) {
+  const float n = count.as<float>()[0];
+  return n > 0 ? 1.0 / n : 0.0;
+}
+
+}  // namespace
+
+absl::Status CpuKernels::count_valid(Stream&, In targets, InOut count) {
+  if (absl::Status status = check_count_valid(targets, count); !status.ok()) return status;
+  const int32_t* target = targets.as<int32_t>();
+  int64_t valid = 0;
+  for (int64_t t = 0; t < targets.elements(); ++t) valid += target[t] >= 0;
+  count.as<float>()[0] += static_cast<float>(valid);
+  return absl::OkStatus();
+}
+
+absl::Status CpuKernels::cross_entropy(Stream&, In targets, In count, int64_t vocab, InOut logits, InOut loss) {
+  if (absl::Status s = check_cross_entropy("cross_entropy", targets, count, vocab, logits, loss); !s.ok()) return s;
+  if (absl::Status s = check_targets("cross_entropy", targets, vocab); !s.ok()) return s;
+  const double inverse_count = inverse_of(count);
+  const int64_t pitch = logits.cols();
+  with_type(logits.dtype, [&](auto type) {
+    using T = decltype(type);
+    sum_losses(targets.elements(), inverse_count, loss, [&](int64_t t, double& row) {
+      T* at = logits.as<T>() + t * pitch;
+      const int32_t target = targets.as<int32_t>()[t];
+      if (target < 0) {
+        std::fill_n(at, pitch, T{});
+        return;
+      }
+      float* values = scratch(Scratch::kRows, vocab);
+      float sum = 0;
+      row = row_loss(at, vocab, target, values, sum);
+      scale_row(values, static_cast<float>(inverse_count / sum), at, vocab);
+      store(static_cast<float>((values[target] / static_cast<double>(sum) - 1.0) * inverse_count), at[target]);
+      std::fill_n(at + vocab, pitch - vocab, T{});
+    });
+  });
+  return absl::OkStatus();
+}
+
+absl::Status CpuKernels::cross_entropy_loss(Stream&, In targets, In count, int64_t vocab, In logits, InOut loss) {
+  if (absl::Status s = check_cross_entropy("cross_entropy_loss", targets, count, vocab, logits, loss); !s.ok()) {
+    return s;
+  }
+  if (absl::Status s = check_targets("cross_entropy_loss", targets, vocab); !s.ok()) return s;
+  const int64_t pitch = logits.cols();
+  with_type(logits.dtype, [&](auto type) {
+    using T = decltype(type);
+    sum_losses(targets.elements(), inverse_of(count), loss, [&](int64_t t, double& row) {
+      const int32_t target = targets.as<int32_t>()[t];
+      if (target < 0) return;
+      float sum = 0;
+      row = row_loss(logits.as<T>() + t * pitch, vocab, target, scratch(Scratch::kRows, vocab), sum);
+    });
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace telar::backend::cpu

@@ -1,0 +1,41 @@
+// Pieces that several op families share: weights widened to float, and sums over rows in a fixed order.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "worker/backend/cpu/parallel.h"
+#include "worker/backend/cpu/simd.h"
+#include "worker/backend/view.h"
+
+namespace telar::backend::cpu {
+
+// The vector as floats: itself, or a widened copy at `to`.
+inline const float* widen(const View& vector, float* to) {
+  if (vector.dtype == DType::kF32) return reinterpret_cast<const float*>(vector.data);
+  const Bf16* from = reinterpret_cast<const Bf16*>(vector.data);
+  for (int64_t i = 0; i < vector.elements(); ++i) to[i] = load(from[i]);
+  return to;
+}
+
+TELAR_INLINE void accumulate(const float* from, float* to, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) to[i] += from[i];
+}
+
+// sum_piece(first, last, partial) adds rows [first, last) to partial[width], which is zeroed before. Pieces have
+// kRowPiece rows, and total(c, n, partial) is then called for columns [c, c + n) of every partial in row order.
+template <typename SumPiece, typename Total>
+void sum_rows(int64_t rows, int64_t width, const SumPiece& sum_piece, const Total& total) {
+  const int64_t pieces = (rows + kRowPiece - 1) / kRowPiece;
+  float* partials = scratch(Scratch::kPartials, pieces * width);
+  parallel_for(pieces, [&](int64_t piece) {
+    float* partial = partials + piece * width;
+    std::fill_n(partial, width, 0.0f);
+    sum_piece(piece * kRowPiece, std::min(rows, (piece + 1) * kRowPiece), partial);
+  });
+  parallel_pieces(width, 1024, [&](int64_t first, int64_t last) {
+    for (int64_t piece = 0; piece < pieces; ++piece) total(first, last - first, partials + piece * width + first);
+  });
+}
+
+}  // namespace telar::backend::cpu

@@ -1,0 +1,75 @@
+// What lets plain loops run at vector speed on any x86-64 machine from one build.
+//
+// A function marked TELAR_SIMD is compiled for AVX-512, AVX2+FMA and the baseline, and the loader picks one. Put no
+// OpenMP pragma into such a function: the outlined body would be baseline code. All kernel files are compiled so that
+// sums may be reassociated (see kernels.cmake); how depends on code and machine only, never on threads or addresses.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "worker/backend/dtype.h"
+
+// Sanitizers instrument the resolvers, which run before the sanitizer's own start: baseline only there.
+#if defined(__x86_64__) && defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define TELAR_SIMD __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define TELAR_SIMD
+#endif
+// Helpers called in hot loops have to be inlined, or they would keep the caller from being vectorised.
+#define TELAR_INLINE __attribute__((always_inline)) inline
+
+namespace telar::backend::cpu {
+
+TELAR_INLINE float load(float value) { return value; }
+TELAR_INLINE float load(Bf16 value) { return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16); }
+
+TELAR_INLINE void store(float value, float& to) { to = value; }
+// Bf16's constructor, written without a branch.
+TELAR_INLINE void store(float value, Bf16& to) {
+  const uint32_t raw = std::bit_cast<uint32_t>(value);
+  const uint32_t rounded = (raw + 0x7fffu + ((raw >> 16) & 1u)) >> 16;
+  const uint32_t quiet = (raw >> 16) | 0x40u;
+  to.bits = static_cast<uint16_t>((raw & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+}
+
+// Floats compared as integers: order-preserving for all but NaN, and a positive NaN is the largest. An integer maximum
+// is a reduction that compilers vectorise without assuming away NaN.
+TELAR_INLINE int32_t to_ordered(float value) {
+  const int32_t bits = std::bit_cast<int32_t>(value);
+  return bits ^ ((bits >> 31) & 0x7fffffff);
+}
+TELAR_INLINE float from_ordered(int32_t key) { return std::bit_cast<float>(key ^ ((key >> 31) & 0x7fffffff)); }
+
+// e^x within 2 ulp, denormal results and overflow to infinity included; NaN stays NaN.
+// x = n ln 2 + r with |r| <= ln 2 / 2; e^r by its Taylor series to r^7 (remainder < 6e-9); 2^n in two halves, so that
+// each is a normal float.
+TELAR_INLINE float fast_exp(float x) {
+  constexpr float kLog2E = 1.44269504f;
+  constexpr float kLn2High = 0.693359375f;  // Nine bits, so that n * kLn2High is exact.
+  constexpr float kLn2Low = -2.12194440e-4f;
+  x = x > 89.0f ? 89.0f : x;
+  x = x < -105.0f ? -105.0f : x;
+  const float shifted = x * kLog2E;
+  const int32_t n = static_cast<int32_t>(shifted + (shifted < 0 ? -0.5f : 0.5f));
+  const float whole = static_cast<float>(n);
+  // The barrier keeps the compiler from folding the two halves of ln 2 into one.
+  const float r = __builtin_assoc_barrier(x - whole * kLn2High) - whole * kLn2Low;
+  float p = 1.0f / 5040;
+  p = p * r + 1.0f / 720;
+  p = p * r + 1.0f / 120;
+  p = p * r + 1.0f / 24;
+  p = p * r + 1.0f / 6;
+  p = p * r + 0.5f;
+  p = __builtin_assoc_barrier(p * r) * r;
+  p = __builtin_assoc_barrier(p + r) + 1.0f;
+  const int32_t half = n >> 1;
+  const float scale_1 = std::bit_cast<float>((half + 127) << 23);
+  const float scale_2 = std::bit_cast<float>((n - half + 127) << 23);
+  return __builtin_assoc_barrier(p * scale_1) * scale_2;
+}
+
+// 1 / (1 + e^-x); relative error a few ulp for every x.
+TELAR_INLINE float sigmoid(float x) { return 1.0f / (1.0f + fast_exp(-x)); }
+
+}  // namespace telar::backend::cpu
