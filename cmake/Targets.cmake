@@ -23,8 +23,12 @@ function(telar_program name)
   target_compile_options(${name} PRIVATE ${TELAR_WARNINGS})
 endfunction()
 
+set(TELAR_TEST_ENVIRONMENT TELAR_SOURCE_DIR=${CMAKE_SOURCE_DIR} TELAR_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}
+  GRPC_DNS_RESOLVER=native LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/lsan.supp
+  TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp)
+
 # telar_test(name SOURCES a_test.cc ... DEPS targets ... [LABELS labels ...] [TIMEOUT seconds])
-# Every TEST becomes a ctest of its own. Tests run with the tree's root as TELAR_SOURCE_DIR in the environment.
+# Every TEST becomes a ctest of its own. Tests run in the environment above.
 function(telar_test name)
   cmake_parse_arguments(A "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   telar_program(${name} SOURCES ${A_SOURCES} DEPS ${A_DEPS} GTest::gmock GTest::gtest_main)
@@ -32,8 +36,13 @@ function(telar_test name)
     set(A_TIMEOUT 120)
   endif()
   gtest_discover_tests(${name} TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-    PROPERTIES TIMEOUT ${A_TIMEOUT} LABELS "${A_LABELS}"
-    ENVIRONMENT "TELAR_SOURCE_DIR=${CMAKE_SOURCE_DIR};TELAR_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};GRPC_DNS_RESOLVER=native;LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/lsan.supp;TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
+    PROPERTIES TIMEOUT ${A_TIMEOUT})
+  # Properties that are lists do not survive gtest_discover_tests: all but their first element is lost.
+  set(lists ${CMAKE_CURRENT_BINARY_DIR}/${name}_lists.cmake)
+  file(WRITE ${lists} "if(${name}_TESTS)
+  set_tests_properties(\${${name}_TESTS} PROPERTIES LABELS \"${A_LABELS}\" ENVIRONMENT \"${TELAR_TEST_ENVIRONMENT}\")
+endif()\n")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${lists})
 endfunction()
 include(GoogleTest)
 

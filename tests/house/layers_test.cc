@@ -34,43 +34,40 @@ struct Planted {
   const char* complaint;  // Empty: allowed.
 };
 
-class LayersPlanted : public ::testing::TestWithParam<Planted> {};
-
-TEST_P(LayersPlanted, IsFound) {
-  const auto& [path, include, complaint] = GetParam();
-  const auto violations = check_includes(real_layers(), path, std::string("#pragma once\n") + include + "\n");
-  if (*complaint == '\0') {
-    EXPECT_THAT(violations, IsEmpty()) << joined(violations);
-  } else {
-    EXPECT_THAT(violations, ElementsAre(HasSubstr(complaint)));
+TEST(Layers, PlantedViolationsAreFound) {
+  const Planted cases[] = {
+      {"worker/engine/x.cc", "#include \"worker/backend/device.h\"", ""},
+      {"worker/engine/x.cc", "#include \"worker/engine/op.h\"", ""},
+      {"worker/engine/x.cc", "#include <vector>", ""},
+      {"worker/engine/x.cc", "#include \"absl/status/status.h\"", ""},
+      {"worker/engine/x.cc", "  #  include \"worker/model/layer.h\"", "may not include worker/model"},
+      {"worker/engine/x.cc", "#include \"worker/backend/cpu/cpu.h\"", "may not include worker/backend/cpu"},
+      {"worker/engine/x.cc", "#include \"common/clock.h\"", "may not include common"},
+      {"worker/engine/x.cc", "#include \"op.h\"", "not written from the root"},
+      {"worker/engine/x.cc", "#include \"tests/fakes/clock.h\"", "product code includes"},
+      {"worker/engine/x.cc", "#include \"worker/attic/op.h\"", "may not include worker/attic"},
+      {"worker/attic/x.cc", "#include <vector>", "has no line in cmake/layers.txt"},
+      {"worker/backend/x.cc", "#include <cuda_runtime.h>", "belongs into worker/backend/cuda only"},
+      {"worker/backend/cpu/x.cc", "#include <nccl.h>", "belongs into worker/backend/cuda only"},
+      {"worker/backend/cuda/x.cu", "#include <oneapi/dnnl/dnnl.hpp>", "belongs into worker/backend/cpu only"},
+      {"worker/train/x.cc", "#include \"gloo/context.h\"", "belongs into worker/backend/cpu only"},
+      {"worker/backend/cuda/x.cu", "#include <cudnn.h>", ""},
+      {"worker/train/x.cc", "#include \"telar/v1/cluster.grpc.pb.h\"", ""},
+      {"server/jobs/x.cc", "#include \"telar/v1/jobs.pb.h\"", ""},
+      {"server/jobs/x.cc", "#include \"telar/v1/jobs.grpc.pb.h\"", "may not use the gRPC stubs"},
+      {"server/store/x.cc", "#include \"telar/v1/jobs.pb.h\"", "may not include proto/service"},
+      {"worker/plan/x.cc", "#include \"telar/v1/spec.pb.h\"", ""},
+      {"client/output/x.cc", "#include \"google/rpc/status.pb.h\"", "may not include proto/google"}};
+  for (const auto& [path, include, complaint] : cases) {
+    SCOPED_TRACE(std::string(path) + ": " + include);
+    const auto violations = check_includes(real_layers(), path, std::string("#pragma once\n") + include + "\n");
+    if (*complaint == '\0') {
+      EXPECT_THAT(violations, IsEmpty()) << joined(violations);
+    } else {
+      EXPECT_THAT(violations, ElementsAre(HasSubstr(complaint)));
+    }
   }
 }
-
-INSTANTIATE_TEST_SUITE_P(
-    , LayersPlanted,
-    ::testing::Values(
-        Planted{"worker/engine/x.cc", "#include \"worker/backend/device.h\"", ""},
-        Planted{"worker/engine/x.cc", "#include \"worker/engine/op.h\"", ""},
-        Planted{"worker/engine/x.cc", "#include <vector>", ""},
-        Planted{"worker/engine/x.cc", "#include \"absl/status/status.h\"", ""},
-        Planted{"worker/engine/x.cc", "  #  include \"worker/model/layer.h\"", "may not include worker/model"},
-        Planted{"worker/engine/x.cc", "#include \"worker/backend/cpu/cpu.h\"", "may not include worker/backend/cpu"},
-        Planted{"worker/engine/x.cc", "#include \"common/clock.h\"", "may not include common"},
-        Planted{"worker/engine/x.cc", "#include \"op.h\"", "not written from the root"},
-        Planted{"worker/engine/x.cc", "#include \"tests/fakes/clock.h\"", "product code includes"},
-        Planted{"worker/engine/x.cc", "#include \"worker/attic/op.h\"", "may not include worker/attic"},
-        Planted{"worker/attic/x.cc", "#include <vector>", "has no line in cmake/layers.txt"},
-        Planted{"worker/backend/x.cc", "#include <cuda_runtime.h>", "belongs into worker/backend/cuda only"},
-        Planted{"worker/backend/cpu/x.cc", "#include <nccl.h>", "belongs into worker/backend/cuda only"},
-        Planted{"worker/backend/cuda/x.cu", "#include <oneapi/dnnl/dnnl.hpp>", "belongs into worker/backend/cpu only"},
-        Planted{"worker/train/x.cc", "#include \"gloo/context.h\"", "belongs into worker/backend/cpu only"},
-        Planted{"worker/backend/cuda/x.cu", "#include <cudnn.h>", ""},
-        Planted{"worker/train/x.cc", "#include \"telar/v1/cluster.grpc.pb.h\"", ""},
-        Planted{"server/jobs/x.cc", "#include \"telar/v1/jobs.pb.h\"", ""},
-        Planted{"server/jobs/x.cc", "#include \"telar/v1/jobs.grpc.pb.h\"", "may not use the gRPC stubs"},
-        Planted{"server/store/x.cc", "#include \"telar/v1/jobs.pb.h\"", "may not include proto/service"},
-        Planted{"worker/plan/x.cc", "#include \"telar/v1/spec.pb.h\"", ""},
-        Planted{"client/output/x.cc", "#include \"google/rpc/status.pb.h\"", "may not include proto/google"}));
 
 TEST(Layers, SaysWhatIsWrongWithTheList) {
   EXPECT_THAT(Layers("a: b # why\nb:\n").problems(), IsEmpty());
