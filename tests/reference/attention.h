@@ -1,0 +1,89 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/reference/values.h"
+
+namespace telar::reference {
+
+struct AttentionShape {
+  int64_t batch, sequence, heads, kv_heads, head_dim;
+  int64_t width() const { return (heads + 2 * kv_heads) * head_dim; }
+  // Index of the first element of a head in qkv, and in o.
+  int64_t query(int64_t b, int64_t t, int64_t h) const { return (b * sequence + t) * width() + h * head_dim; }
+  int64_t key(int64_t b, int64_t t, int64_t h) const { return query(b, t, heads + h / (heads / kv_heads)); }
+  int64_t value(int64_t b, int64_t t, int64_t h) const {
+    return query(b, t, heads + kv_heads + h / (heads / kv_heads));
+  }
+  int64_t out(int64_t b, int64_t t, int64_t h) const { return ((b * sequence + t) * heads + h) * head_dim; }
+};
+
+inline double dot(const double* a, const double* b, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+// Softmax over keys 0 .. t of one query; `lse` gets the log of the sum of exponentials.
+inline Values probabilities(const AttentionShape& s, const Values& qkv, int64_t b, int64_t h, int64_t t, double& lse) {
+  Values p(t + 1);
+  for (int64_t u = 0; u <= t; ++u) {
+    p[u] = dot(&qkv[s.query(b, t, h)], &qkv[s.key(b, u, h)], s.head_dim) / std::sqrt(static_cast<double>(s.head_dim));
+  }
+  const double maximum = *std::max_element(p.begin(), p.end());
+  double sum = 0;
+  for (double& value : p) sum += (value = std::exp(value - maximum));
+  for (double& value : p) value /= sum;
+  lse = maximum + std::log(sum);
+  return p;
+}
+
+struct Attention {
+  Values o, lse;  // lse: [batch, heads, sequence]
+};
+
+inline Attention attention(const AttentionShape& s, const Values& qkv) {
+  Attention out{Values(s.batch * s.sequence * s.heads * s.head_dim, 0.0), Values(s.batch * s.heads * s.sequence)};
+  for (int64_t b = 0; b < s.batch; ++b) {
+    for (int64_t h = 0; h < s.heads; ++h) {
+      for (int64_t t = 0; t < s.sequence; ++t) {
+        const Values p = probabilities(s, qkv, b, h, t, out.lse[(b * s.heads + h) * s.sequence + t]);
+        for (int64_t u = 0; u <= t; ++u) {
+          for (int64_t d = 0; d < s.head_dim; ++d) out.o[s.out(b, t, h) + d] += p[u] * qkv[s.value(b, u, h) + d];
+        }
+      }
+    }
+  }
+  return out;
+}
+
+inline Values attention_backward(const AttentionShape& s, const Values& qkv, const Values& d_o) {
+  Values dqkv(qkv.size(), 0.0);
+  const double scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
+  for (int64_t b = 0; b < s.batch; ++b) {
+    for (int64_t h = 0; h < s.heads; ++h) {
+      for (int64_t t = 0; t < s.sequence; ++t) {
+        double lse = 0;
+        const Values p = probabilities(s, qkv, b, h, t, lse);
+        Values dp(t + 1);
+        double inner = 0;
+        for (int64_t u = 0; u <= t; ++u) {
+          dp[u] = dot(&d_o[s.out(b, t, h)], &qkv[s.value(b, u, h)], s.head_dim);
+          inner += p[u] * dp[u];
+        }
+        for (int64_t u = 0; u <= t; ++u) {
+          const double ds = p[u] * (dp[u] - inner) * scale;
+          for (int64_t d = 0; d < s.head_dim; ++d) {
+            dqkv[s.value(b, u, h) + d] += p[u] * d_o[s.out(b, t, h) + d];
+            dqkv[s.query(b, t, h) + d] += ds * qkv[s.key(b, u, h) + d];
+            dqkv[s.key(b, u, h) + d] += ds * qkv[s.query(b, t, h) + d];
+          }
+        }
+      }
+    }
+  }
+  return dqkv;
+}
+
+}  // namespace telar::reference

@@ -1,0 +1,59 @@
+#include "tests/reference/activations.h"
+
+#include "tests/worker/backend/kernel_test.h"
+
+namespace telar::backend::testing {
+namespace {
+
+class ActivationsTest : public KernelTest {
+ protected:
+  // Normals and the far ends, where exponentials over- and underflow.
+  Values inputs(int64_t n) {
+    Values x = random(n, 2.0);
+    const double ends[] = {0.0, -0.0, 100, -100, 20, -20, 1e-6, -1e-6, 1e4, -1e4};
+    for (size_t i = 0; i < std::size(ends) && i < x.size() / 2; ++i) x[2 * i] = ends[i];
+    return x;
+  }
+};
+TELAR_BOTH_TYPES(ActivationsTest);
+
+TEST_P(ActivationsTest, GeluAndItsDerivative) {
+  for (int64_t n : {int64_t{1}, int64_t{3}, int64_t{17}, int64_t{129}, int64_t{33001}}) {
+    Tensor x = tensor(GetParam(), {n}, inputs(n)), dy = tensor(GetParam(), {n}, random(n));
+    Tensor y = filled(GetParam(), {n}, 0), dx = filled(GetParam(), {n}, 0);
+    ok(kernels().gelu(stream(), x.in(), y.out()));
+    ok(kernels().gelu_backward(stream(), dy.in(), x.in(), dx.out()));
+    Values want = x.values(), want_dx = x.values();
+    const Values d = dy.values();
+    for (double& value : want) value = reference::gelu(value);
+    for (size_t i = 0; i < want_dx.size(); ++i) want_dx[i] = d[i] * reference::gelu_derivative(want_dx[i]);
+    expect_close(y.values(), want, rounded(GetParam()), "y");
+    expect_close(dx.values(), want_dx, rounded(GetParam()), "dx");
+  }
+}
+
+TEST_P(ActivationsTest, SwigluAndItsDerivative) {
+  for (int64_t width : kOddSizes) {
+    const int64_t rows = pick(1, 70);
+    Tensor x = tensor(GetParam(), {rows, 2 * width}, inputs(2 * rows * width));
+    Tensor dy = tensor(GetParam(), {rows, width}, random(rows * width));
+    Tensor y = filled(GetParam(), {rows, width}, 0), dx = filled(GetParam(), {rows, 2 * width}, 0);
+    ok(kernels().swiglu(stream(), x.in(), y.out()));
+    ok(kernels().swiglu_backward(stream(), dy.in(), x.in(), dx.out()));
+    expect_close(y.values(), reference::swiglu(x.values(), width), rounded(GetParam()), "y");
+    expect_close(dx.values(), reference::swiglu_backward(dy.values(), x.values(), width), rounded(GetParam()), "dx");
+  }
+}
+
+TEST_F(ActivationsTest, Refusals) {
+  Tensor x = filled(DType::kF32, {4, 6}, 0), y = filled(DType::kF32, {4, 3}, 0), half = filled(DType::kBF16, {4, 3}, 0);
+  Tensor odd = filled(DType::kF32, {4, 5}, 0);
+  expect_refused(kernels().gelu(stream(), x.in(), y.out()), {"gelu: y", "[4, 3]", "[24]"});
+  expect_refused(kernels().gelu_backward(stream(), half.in(), y.in(), y.out()), {"gelu_backward: dy", "bf16"});
+  expect_refused(kernels().swiglu(stream(), odd.in(), y.out()), {"swiglu: gate_up", "got 5", "even"});
+  expect_refused(kernels().swiglu(stream(), x.in(), half.out()), {"swiglu: y", "bf16", "as gate_up"});
+  expect_refused(kernels().swiglu_backward(stream(), x.in(), x.in(), x.out()), {"swiglu_backward: dy", "[4, 3]"});
+}
+
+}  // namespace
+}  // namespace telar::backend::testing

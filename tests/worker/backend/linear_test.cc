@@ -1,0 +1,108 @@
+#include "tests/reference/linear.h"
+
+#include <cmath>
+
+#include "tests/worker/backend/kernel_test.h"
+
+namespace telar::backend::testing {
+namespace {
+
+struct Sizes {
+  int64_t tokens, out, in;
+};
+
+class LinearTest : public KernelTest {
+ protected:
+  // Odd sizes, sizes over several tiles, and some at random.
+  std::vector<Sizes> sizes() {
+    std::vector<Sizes> all = {{1, 1, 1}, {3, 17, 65}, {65, 3, 129}, {129, 65, 1}, {17, 129, 3}, {300, 290, 70}};
+    for (int i = 0; i < 6; ++i) all.push_back({pick(1, 90), pick(1, 90), pick(1, 200)});
+    return all;
+  }
+  // A sum of `terms` products of standard normals, in f32: some 2^-24 per term at the sum's size.
+  static Tolerance sums(int64_t terms) { return {2e-6 * std::sqrt(static_cast<double>(terms)), 1e-5}; }
+  static Tolerance stored(DType dtype, int64_t terms) {
+    const Tolerance sum = sums(terms);
+    return dtype == DType::kBF16 ? Tolerance{sum.absolute, 1.0 / 256} : sum;
+  }
+};
+TELAR_BOTH_TYPES(LinearTest);
+
+TEST_P(LinearTest, Forward) {
+  for (const auto [tokens, out, in] : sizes()) {
+    for (bool with_bias : {false, true}) {
+      for (DType result : {GetParam(), DType::kF32}) {
+        Tensor x = tensor(GetParam(), {tokens, in}, random(tokens * in));
+        Tensor w = tensor(GetParam(), {out, in}, random(out * in)), bias = tensor(GetParam(), {out}, random(out));
+        Tensor y = filled(result, {tokens, out}, -9);
+        ok(kernels().linear(stream(), x.in(), w.in(), with_bias ? bias.in() : In(), y.out()));
+        expect_close(y.values(),
+                     reference::linear(x.values(), w.values(), with_bias ? bias.values() : Values(), tokens, out, in),
+                     stored(result, in), "y");
+      }
+    }
+  }
+}
+
+TEST_P(LinearTest, Dgrad) {
+  for (const auto [tokens, out, in] : sizes()) {
+    Tensor dy = tensor(GetParam(), {tokens, out}, random(tokens * out));
+    Tensor w = tensor(GetParam(), {out, in}, random(out * in));
+    Tensor dx = filled(GetParam(), {tokens, in}, -9);
+    ok(kernels().linear_dgrad(stream(), dy.in(), w.in(), dx.out()));
+    expect_close(dx.values(), reference::linear_dgrad(dy.values(), w.values(), tokens, out, in),
+                 stored(GetParam(), out), "dx");
+  }
+}
+
+TEST_P(LinearTest, WgradAccumulates) {
+  for (const auto [tokens, out, in] : sizes()) {
+    for (bool with_bias : {false, true}) {
+      Tensor dy = tensor(GetParam(), {tokens, out}, random(tokens * out));
+      Tensor x = tensor(GetParam(), {tokens, in}, random(tokens * in));
+      Tensor dw = tensor(DType::kF32, {out, in}, random(out * in)), dbias = tensor(DType::kF32, {out}, random(out));
+      Values want = dw.values(), want_bias = with_bias ? dbias.values() : Values();
+      for (int repeat = 0; repeat < 2; ++repeat) {
+        reference::linear_wgrad(dy.values(), x.values(), tokens, out, in, want, want_bias);
+        ok(kernels().linear_wgrad(stream(), dy.in(), x.in(), dw.inout(), with_bias ? dbias.inout() : InOut()));
+      }
+      expect_close(dw.values(), want, sums(2 * tokens), "dweight");
+      if (with_bias) expect_close(dbias.values(), want_bias, sums(2 * tokens), "dbias");
+    }
+  }
+}
+
+// Logits in f32 give gradients in f32, beside weights and activations in bf16.
+TEST_F(LinearTest, GradientsOfFloatLogits) {
+  const int64_t tokens = 33, out = 70, in = 20;
+  Tensor dy = tensor(DType::kF32, {tokens, out}, random(tokens * out));
+  Tensor w = tensor(DType::kBF16, {out, in}, random(out * in)),
+         x = tensor(DType::kBF16, {tokens, in}, random(tokens * in));
+  Tensor dx = filled(DType::kBF16, {tokens, in}, 0), dw = filled(DType::kF32, {out, in}, 0);
+  ok(kernels().linear_dgrad(stream(), dy.in(), w.in(), dx.out()));
+  ok(kernels().linear_wgrad(stream(), dy.in(), x.in(), dw.inout(), InOut()));
+  Values want(out * in, 0.0), no_bias;
+  reference::linear_wgrad(dy.values(), x.values(), tokens, out, in, want, no_bias);
+  expect_close(dx.values(), reference::linear_dgrad(dy.values(), w.values(), tokens, out, in),
+               stored(DType::kBF16, out), "dx");
+  expect_close(dw.values(), want, sums(tokens), "dweight");
+}
+
+TEST_F(LinearTest, Refusals) {
+  Tensor x = filled(DType::kF32, {4, 6}, 0), w = filled(DType::kF32, {5, 6}, 0), y = filled(DType::kF32, {4, 5}, 0);
+  Tensor wrong_w = filled(DType::kF32, {5, 7}, 0), wrong_bias = filled(DType::kF32, {4}, 0);
+  Tensor ints = filled(DType::kI32, {4, 6}, 0), half = filled(DType::kBF16, {5, 6}, 0);
+  expect_refused(kernels().linear(stream(), ints.in(), w.in(), In(), y.out()), {"linear: x", "got i32 [4, 6]"});
+  expect_refused(kernels().linear(stream(), x.in(), wrong_w.in(), In(), y.out()),
+                 {"linear: weight", "[5, 7]", "[any, 6]"});
+  expect_refused(kernels().linear(stream(), x.in(), w.in(), wrong_bias.in(), y.out()), {"linear: bias", "[4]", "[5]"});
+  expect_refused(kernels().linear(stream(), x.in(), w.in(), In(), x.out()), {"linear: y", "[4, 6]", "[4, 5]"});
+  expect_refused(kernels().linear_dgrad(stream(), y.in(), w.in(), y.out()), {"linear_dgrad: dx", "[4, 6]"});
+  expect_refused(kernels().linear_wgrad(stream(), y.in(), x.in(), half.inout(), InOut()),
+                 {"linear_wgrad: dweight", "got bf16", "wanted f32 [5, 6]"});
+  Tensor empty = tensor(DType::kF32, {0, 6}, {});
+  expect_refused(kernels().linear(stream(), empty.in(), w.in(), In(), y.out()), {"linear: x", "[0, 6]"});
+}
+
+}  // namespace
+}  // namespace telar::backend::testing

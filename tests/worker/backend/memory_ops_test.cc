@@ -1,0 +1,89 @@
+#include <cmath>
+#include <limits>
+
+#include "tests/worker/backend/kernel_test.h"
+
+namespace telar::backend::testing {
+namespace {
+
+class MemoryOpsTest : public KernelTest {};
+TELAR_BOTH_TYPES(MemoryOpsTest);
+
+TEST_P(MemoryOpsTest, Fill) {
+  for (int64_t n : {int64_t{1}, int64_t{17}, int64_t{40000}}) {
+    Tensor x = filled(GetParam(), {n}, 7);
+    ok(kernels().fill(stream(), -2.5f, x.out()));
+    EXPECT_EQ(x.values(), Values(n, -2.5));
+  }
+}
+
+TEST_F(MemoryOpsTest, FillOfIntegersRounds) {
+  Tensor x = filled(DType::kI32, {5}, 7);
+  ok(kernels().fill(stream(), -1.6f, x.out()));
+  EXPECT_EQ(x.values(), Values(5, -2));
+}
+
+TEST_P(MemoryOpsTest, Copy) {
+  Tensor x = tensor(GetParam(), {3, 70001}, random(3 * 70001));
+  Tensor y = filled(GetParam(), {3 * 70001}, 0);
+  ok(kernels().copy(stream(), x.in(), y.out()));
+  EXPECT_EQ(x.bytes(), y.bytes());
+}
+
+TEST_P(MemoryOpsTest, CastIsExactOneWayAndRoundsTheOther) {
+  Values values = random(40001);
+  values[3] = std::numeric_limits<double>::infinity();
+  values[5] = std::numeric_limits<double>::quiet_NaN();
+  values[7] = 1.00390625;  // Halfway between two bf16: to even, down.
+  values[8] = 1.01171875;  // Halfway: to even, up.
+  values[9] = -3.4e38;
+  Tensor x = tensor(DType::kF32, {40001}, values);
+  Tensor y = filled(GetParam(), {40001}, 0);
+  ok(kernels().cast(stream(), x.in(), y.out()));
+  const Tensor want = tensor(GetParam(), {40001}, values);  // Rounded on the host by Bf16's constructor.
+  EXPECT_EQ(y.bytes(), want.bytes());
+  Tensor back = filled(DType::kF32, {40001}, 0);
+  ok(kernels().cast(stream(), y.in(), back.out()));
+  const Values got = back.values(), stored = y.values();
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (i == 5) continue;
+    ASSERT_EQ(got[i], stored[i]) << i;
+  }
+  EXPECT_TRUE(std::isnan(got[5]));
+}
+
+TEST_P(MemoryOpsTest, Add) {
+  for (int64_t n : kOddSizes) {
+    Tensor a = tensor(GetParam(), {n, 33}, random(n * 33)), b = tensor(GetParam(), {n, 33}, random(n * 33));
+    Tensor y = filled(GetParam(), {n, 33}, 0);
+    ok(kernels().add(stream(), a.in(), b.in(), y.out()));
+    Values want = a.values();
+    for (size_t i = 0; i < want.size(); ++i) want[i] += b.values()[i];
+    expect_close(y.values(), want, rounded(GetParam()), "y");
+  }
+}
+
+TEST_F(MemoryOpsTest, Refusals) {
+  Tensor f = filled(DType::kF32, {4}, 0), b = filled(DType::kBF16, {4}, 0), i = filled(DType::kI32, {4}, 0);
+  Tensor longer = filled(DType::kF32, {5}, 0);
+  expect_refused(kernels().copy(stream(), f.in(), b.out()), {"copy: y", "got bf16", "wanted f32"});
+  expect_refused(kernels().copy(stream(), f.in(), longer.out()), {"copy: y", "got f32 [5]", "[4]"});
+  expect_refused(kernels().cast(stream(), i.in(), f.out()), {"cast: x", "got i32 [4]", "f32 or bf16"});
+  expect_refused(kernels().add(stream(), f.in(), b.in(), f.out()), {"add: b", "got bf16", "f32 as a"});
+  expect_refused(kernels().add(stream(), f.in(), In(), f.out()), {"add: b", "got nothing"});
+  In unbound = f.in();
+  unbound.data = nullptr;
+  expect_refused(kernels().copy(stream(), unbound, f.out()), {"copy: x", "no memory"});
+}
+
+TEST_F(MemoryOpsTest, NothingToDoIsFine) {
+  Tensor none = tensor(DType::kF32, {0}, {});
+  Tensor sum = filled(DType::kF32, {1}, 3);
+  ok(kernels().fill(stream(), 1, none.out()));
+  ok(kernels().add(stream(), none.in(), none.in(), none.out()));
+  ok(kernels().sum_squares(stream(), none.in(), sum.inout()));
+  EXPECT_EQ(sum.values()[0], 3);
+}
+
+}  // namespace
+}  // namespace telar::backend::testing

@@ -1,0 +1,112 @@
+#include "tests/reference/optimizer.h"
+
+#include <cmath>
+#include <limits>
+
+#include "tests/worker/backend/kernel_test.h"
+
+namespace telar::backend::testing {
+namespace {
+
+class OptimizerTest : public KernelTest {
+ protected:
+  Tensor step_scalars(const reference::AdamW& a, int step) {
+    return tensor(DType::kF32, {kStepScalars},
+                  {a.learning_rate, 1 - std::pow(a.beta1, step), 1 - std::pow(a.beta2, step), 0});
+  }
+};
+TELAR_BOTH_TYPES(OptimizerTest);
+
+TEST_P(OptimizerTest, SumOfSquaresAccumulates) {
+  for (int64_t n : {int64_t{1}, int64_t{17}, int64_t{129}, int64_t{70001}}) {
+    Tensor x = tensor(GetParam(), {n}, random(n, 3.0)), sum = filled(DType::kF32, {1}, 11);
+    ok(kernels().sum_squares(stream(), x.in(), sum.inout()));
+    expect_close(sum.values(), {reference::sum_squares(x.values()) + 11}, {0, 2e-7}, "sum");
+  }
+}
+
+TEST_F(OptimizerTest, ClipScale) {
+  struct Case {
+    float sum, max_norm, norm, scale;
+  };
+  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (const Case& c : {Case{16, 2, 4, 0.5f}, Case{16, 8, 4, 1}, Case{16, 0, 4, 1}, Case{0, 1, 0, 1},
+                        Case{infinity, 1, infinity, 0}, Case{infinity, 0, infinity, 0}, Case{nan, 1, nan, 0}}) {
+    Tensor sum = filled(DType::kF32, {1}, c.sum), norm = filled(DType::kF32, {1}, -1);
+    Tensor scale = filled(DType::kF32, {1}, -1);
+    ok(kernels().clip_scale(stream(), sum.in(), c.max_norm, norm.out(), scale.out()));
+    EXPECT_NEAR(scale.values()[0], c.scale, 1e-6) << c.sum << ", " << c.max_norm;
+    if (std::isnan(c.norm)) {
+      EXPECT_TRUE(std::isnan(norm.values()[0]));
+    } else {
+      EXPECT_EQ(norm.values()[0], c.norm);
+    }
+  }
+}
+
+TEST_P(OptimizerTest, AdamWOverTenSteps) {
+  for (int64_t n : {int64_t{1}, int64_t{17}, int64_t{129}, int64_t{40001}}) {
+    for (double decay : {0.0, 0.1}) {
+      const reference::AdamW a{0.9f, 0.95f, 1e-8f, static_cast<float>(decay), 1e-2f};
+      const AdamWParams params{0.9f, 0.95f, 1e-8f, static_cast<float>(decay)};
+      Tensor master = tensor(DType::kF32, {n}, random(n)), m = filled(DType::kF32, {n}, 0);
+      Tensor v = filled(DType::kF32, {n}, 0), weight = filled(GetParam(), {n}, 0);
+      Values want = master.values(), want_m(n, 0.0), want_v(n, 0.0);
+      for (int step = 1; step <= 10; ++step) {
+        Tensor grad = tensor(DType::kF32, {n}, random(n)), scale = filled(DType::kF32, {1}, 1.0 / step);
+        reference::adamw(a, step, grad.values(), scale.values()[0], want, want_m, want_v);
+        ok(kernels().adamw(stream(), params, grad.in(), scale.in(), step_scalars(a, step).in(), master.inout(),
+                           m.inout(), v.inout(), weight.out()));
+      }
+      expect_close(master.values(), want, {2e-6, 2e-6}, "master");
+      expect_close(m.values(), want_m, {1e-6, 1e-5}, "exp_avg");
+      expect_close(v.values(), want_v, {1e-6, 1e-5}, "exp_avg_sq");
+      expect_close(weight.values(), master.values(), {0, GetParam() == DType::kBF16 ? 1.0 / 512 : 0}, "weight");
+    }
+  }
+}
+
+// A decay too small for f32 to tell 1 - rate * decay from 1 acts all the same.
+TEST_F(OptimizerTest, SmallDecayIsNotRoundedAway) {
+  const reference::AdamW a{0.9f, 0.95f, 1e-8f, 0.01f, 1e-6f};
+  Tensor master = filled(DType::kF32, {8}, 1e-3), m = filled(DType::kF32, {8}, 0);
+  Tensor v = filled(DType::kF32, {8}, 0), scale = filled(DType::kF32, {1}, 1), grad = filled(DType::kF32, {8}, 1e-3);
+  Values want = master.values(), want_m(8, 0.0), want_v(8, 0.0);
+  for (int step = 1; step <= 100; ++step) {
+    reference::adamw(a, step, grad.values(), 1, want, want_m, want_v);
+    ok(kernels().adamw(stream(), {0.9f, 0.95f, 1e-8f, 0.01f}, grad.in(), scale.in(), step_scalars(a, step).in(),
+                       master.inout(), m.inout(), v.inout(), Out()));
+  }
+  expect_close(master.values(), want, {0, 1e-5}, "master");
+}
+
+TEST_P(OptimizerTest, ScaleZeroChangesNothing) {
+  const int64_t n = 129;
+  Values grad_values = random(n);
+  grad_values[7] = std::numeric_limits<double>::quiet_NaN();
+  Tensor grad = tensor(DType::kF32, {n}, grad_values), scale = filled(DType::kF32, {1}, 0);
+  Tensor master = tensor(DType::kF32, {n}, random(n)), m = tensor(DType::kF32, {n}, random(n));
+  Tensor v = filled(DType::kF32, {n}, 0.5), weight = tensor(GetParam(), {n}, master.values());
+  const auto before = std::vector{master.bytes(), m.bytes(), v.bytes(), weight.bytes()};
+  ok(kernels().adamw(stream(), {0.9f, 0.95f, 1e-8f, 0.1f}, grad.in(), scale.in(),
+                     step_scalars({0.9, 0.95, 1e-8, 0.1, 0.1}, 3).in(), master.inout(), m.inout(), v.inout(),
+                     weight.out()));
+  EXPECT_EQ((std::vector{master.bytes(), m.bytes(), v.bytes(), weight.bytes()}), before);
+}
+
+TEST_F(OptimizerTest, Refusals) {
+  Tensor four = filled(DType::kF32, {4}, 0), five = filled(DType::kF32, {5}, 0), one = filled(DType::kF32, {1}, 0);
+  Tensor half = filled(DType::kBF16, {4}, 0);
+  const auto adamw = [&](In grad, In scale, InOut m, Out weight) {
+    return kernels().adamw(stream(), {}, grad, scale, four.in(), four.inout(), m, four.inout(), weight);
+  };
+  expect_refused(adamw(half.in(), one.in(), four.inout(), Out()), {"adamw: grad", "bf16", "wanted f32"});
+  expect_refused(adamw(four.in(), four.in(), four.inout(), Out()), {"adamw: scale", "[4]", "[1]"});
+  expect_refused(adamw(four.in(), one.in(), five.inout(), Out()), {"adamw: exp_avg", "[5]", "[4]"});
+  expect_refused(adamw(four.in(), one.in(), four.inout(), five.out()), {"adamw: weight", "[5]", "[4]"});
+  expect_refused(kernels().sum_squares(stream(), four.in(), four.inout()), {"sum_squares: sum", "[4]"});
+  expect_refused(kernels().clip_scale(stream(), one.in(), -1, one.out(), one.out()), {"clip_scale: max_norm", "-1"});
+}
+
+}  // namespace
+}  // namespace telar::backend::testing
