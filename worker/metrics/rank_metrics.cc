@@ -20,9 +20,9 @@ Family<Counter>& counter(prometheus::Registry& registry, const char* name, const
 }
 
 // 1 ms to 2 minutes; a factor of about 1.5 keeps a quantile's error small where steps usually lie.
-const Histogram::BucketBoundaries kStepBuckets = {0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1,
-                                                  0.15,  0.2,   0.3,   0.5,  0.7,  1,    1.5,  2,    3,
-                                                  5,     7,     10,    15,   20,   30,   60,   120};
+const Histogram::BucketBoundaries kStepBuckets = {0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1,
+                                                  0.15,  0.2,   0.3,   0.5,  0.75, 1,    1.5,  2,     3,
+                                                  5,     7.5,   10,    15,   20,   30,   60,   120};
 
 }  // namespace
 
