@@ -75,7 +75,7 @@ class WorkerTest : public testing::Test {
                                           "--state",
                                           state_path(),
                                           "--rank-program",
-                                          bin_dir() + "/fake_rank",
+                                          rank_program_,
                                           "--cpu-devices",
                                           "2",
                                           "--device-kind",
@@ -195,6 +195,7 @@ class WorkerTest : public testing::Test {
   }
 
   std::string root_;
+  std::string rank_program_ = bin_dir() + "/fake_rank";
   Fake coordinator_;
   int pid_ = 0;
 };

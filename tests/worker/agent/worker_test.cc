@@ -117,7 +117,8 @@ TEST_F(WorkerTest, AMegabyteThenAbortArrivesToTheLastByte) {
 }
 
 TEST_F(WorkerTest, AProgramThatCannotStartIsSaid) {
-  start_worker({"--rank-program", root_ + "/nothing"});
+  rank_program_ = root_ + "/nothing";
+  start_worker();
   coordinator_.assign({assignment("finish")});
   const v1::RankStatus status = wait_over();
   EXPECT_EQ(status.failure_class(), v1::INTERNAL) << log();
