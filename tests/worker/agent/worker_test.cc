@@ -186,6 +186,25 @@ TEST_F(WorkerTest, StopsItsRanksOnExitWhenAsked) {
   EXPECT_FALSE(runs(stubborn));
 }
 
+TEST_F(WorkerTest, MetricsFollowARankAndGoWithIt) {
+  start_worker();
+  coordinator_.assign({assignment("started step:4 hang")});
+  ASSERT_TRUE(wait_events(5)) << log();
+  std::string page;
+  EXPECT_TRUE(eventually([&] {
+    page = http_get("/metrics");
+    return page.find("telar_worker_connected 1\n") != std::string::npos &&
+           page.find("telar_worker_ranks{state=\"running\"} 1\n") != std::string::npos;
+  })) << page;
+  EXPECT_THAT(page, HasSubstr("telar_loss{job_id=\"j1\",rank=\"0\"} 1.25\n"));
+  EXPECT_THAT(page, HasSubstr("telar_steps_total{job_id=\"j1\",rank=\"0\"} 4\n"));
+  EXPECT_THAT(page, HasSubstr("telar_tokens_total{job_id=\"j1\",rank=\"0\"} 2000\n"));  // Half of 4 x 1000.
+  EXPECT_THAT(http_get("/healthz"), HasSubstr("200 OK"));
+  coordinator_.assign({});
+  EXPECT_TRUE(eventually([&] { return http_get("/metrics").find("job_id") == std::string::npos; }));
+  EXPECT_THAT(http_get("/metrics"), HasSubstr("telar_worker_rank_exits_total{class=\"crash\"} 1\n"));
+}
+
 TEST_F(WorkerTest, TwoDaemonsOnOneStateDirectoryAreRefused) {
   start_worker();
   ASSERT_TRUE(coordinator_.wait([](const Fake& fake) { return !fake.heartbeats().empty(); })) << log();
