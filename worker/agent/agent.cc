@@ -19,7 +19,7 @@ Agent::Agent(AgentConfig config, const StateDir* state, Spawner* spawner, promet
       on_failure_(std::move(on_failure)),
       daemon_metrics_(*registry, config_.self.version(), config_.self.node()),
       rank_metrics_(*registry, config_.self.node()),
-      link_(std::make_unique<CoordinatorLink>(dial(config_.coordinator), config_.self, &daemon_metrics_,
+      link_(std::make_unique<CoordinatorLink>(config_.coordinator, config_.self, &daemon_metrics_,
                                               [this](v1::HeartbeatResponse r) { take_assignments(std::move(r)); })),
       shipper_(std::make_unique<Shipper>(dial(config_.coordinator), config_.self.node(), &rank_metrics_,
                                          [this] { wake(); })),

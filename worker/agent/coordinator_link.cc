@@ -5,13 +5,15 @@
 #include <google/protobuf/util/time_util.h>
 #include <spdlog/spdlog.h>
 
+#include "common/channel.h"
+
 namespace telar::agent {
 namespace {
 
 using google::protobuf::util::TimeUtil;
 using std::chrono::milliseconds;
 using Steady = std::chrono::steady_clock;
-constexpr milliseconds kFirstPause{100}, kLongestPause{2'000};
+constexpr milliseconds kFirstPause{100}, kLongestPause{1'000};
 constexpr milliseconds kRegisterDeadline{5'000};
 
 bool same(const std::vector<v1::RankStatus>& a, const std::vector<v1::RankStatus>& b) {
@@ -22,9 +24,10 @@ bool same(const std::vector<v1::RankStatus>& a, const std::vector<v1::RankStatus
 
 }  // namespace
 
-CoordinatorLink::CoordinatorLink(const std::shared_ptr<grpc::Channel>& channel, v1::RegisterNodeRequest self,
+CoordinatorLink::CoordinatorLink(const std::string& address, v1::RegisterNodeRequest self,
                                  metrics::DaemonMetrics* metrics, OnAssignments on_assignments)
-    : stub_(v1::Cluster::NewStub(channel)),
+    : address_(address),
+      stub_(v1::Cluster::NewStub(dial(address))),
       self_(std::move(self)),
       metrics_(metrics),
       on_assignments_(std::move(on_assignments)) {}
@@ -73,7 +76,6 @@ void CoordinatorLink::run() {
 bool CoordinatorLink::register_node() {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kRegisterDeadline);
-  context.set_wait_for_ready(true);
   set_call(&context);
   v1::RegisterNodeResponse response;
   const grpc::Status status = stub_->RegisterNode(&context, self_, &response);
@@ -81,9 +83,10 @@ bool CoordinatorLink::register_node() {
   const std::lock_guard lock(mutex_);
   if (!attempted_ || status.ok()) {
     if (status.ok()) {
-      spdlog::info("registered as {}", self_.node());
+      spdlog::info("registered as {} with {}", self_.node(), address_);
     } else {
-      spdlog::warn("cannot register as {}, trying again for ever: {}", self_.node(), status.error_message());
+      spdlog::warn("cannot register as {} with {}, trying again for ever: {}", self_.node(), address_,
+                   status.error_message());
     }
   } else if (status.error_code() == grpc::StatusCode::ALREADY_EXISTS) {
     spdlog::error("--node {}: {}", self_.node(), status.error_message());
@@ -117,7 +120,7 @@ void CoordinatorLink::converse() {
   const grpc::Status status = stream->Finish();
   set_call(nullptr);
   const std::lock_guard lock(mutex_);
-  if (!stopping_) spdlog::warn("lost the coordinator, dialling again: {}", status.error_message());
+  if (!stopping_) spdlog::warn("lost the coordinator {}, dialling again: {}", address_, status.error_message());
 }
 
 void CoordinatorLink::read(Stream& stream) {

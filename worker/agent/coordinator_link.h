@@ -12,8 +12,6 @@
 #include <thread>
 #include <vector>
 
-#include <grpcpp/channel.h>
-
 #include "telar/v1/cluster.grpc.pb.h"
 #include "worker/metrics/daemon_metrics.h"
 
@@ -25,9 +23,9 @@ class CoordinatorLink {
   // Called from the reading thread, in the order of arrival.
   using OnAssignments = std::function<void(v1::HeartbeatResponse)>;
 
-  // `self` is sent at each registration. `metrics` must outlive this.
-  CoordinatorLink(const std::shared_ptr<grpc::Channel>& channel, v1::RegisterNodeRequest self,
-                  metrics::DaemonMetrics* metrics, OnAssignments on_assignments);
+  // `address`: host:port. `self` is sent at each registration. `metrics` must outlive this.
+  CoordinatorLink(const std::string& address, v1::RegisterNodeRequest self, metrics::DaemonMetrics* metrics,
+                  OnAssignments on_assignments);
   ~CoordinatorLink();  // Hangs up at once.
   CoordinatorLink(const CoordinatorLink&) = delete;
   CoordinatorLink& operator=(const CoordinatorLink&) = delete;
@@ -51,6 +49,7 @@ class CoordinatorLink {
   bool wait_unless_stopping(std::chrono::milliseconds time);
   void set_call(grpc::ClientContext* context);
 
+  const std::string address_;
   const std::unique_ptr<v1::Cluster::Stub> stub_;
   const v1::RegisterNodeRequest self_;
   metrics::DaemonMetrics* const metrics_;

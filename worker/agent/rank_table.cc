@@ -159,6 +159,12 @@ bool RankTable::blocked(const v1::RankPlan& plan) const {
   return false;
 }
 
+absl::StatusOr<RankProcess> RankTable::launch(const v1::RankPlan& plan, const RankDir& directory) {
+  return spawner_->start(directory,
+                         {config_.rank_program, "--plan", directory.plan_path(), "--events", directory.events_path()},
+                         environment_for(plan, directory));
+}
+
 void RankTable::start(const v1::RankPlan& plan) {
   const RankKey key = key_of(plan);
   const auto directory = state_->rank_dir(key);
@@ -166,15 +172,10 @@ void RankTable::start(const v1::RankPlan& plan) {
   v1::RankPlan complete = plan;
   if (complete.threads() == 0) complete.set_threads(config_.default_threads);
   const absl::Status created = directory->create(complete);
-  absl::StatusOr<RankProcess> process = created;
-  if (created.ok()) {
-    process = spawner_->start(
-        *directory, {config_.rank_program, "--plan", directory->plan_path(), "--events", directory->events_path()},
-        environment_for(complete, *directory));
-    if (absl::IsUnavailable(process.status())) {
-      spawner_lost_ = process.status();  // Started or not: the next daemon reads it from the directory.
-      return;
-    }
+  const auto process = created.ok() ? launch(complete, *directory) : absl::StatusOr<RankProcess>(created);
+  if (created.ok() && absl::IsUnavailable(process.status())) {
+    spawner_lost_ = process.status();  // Started or not: the next daemon reads it from the directory.
+    return;
   }
   Rank& rank = insert(complete, *directory);
   if (process.ok()) {

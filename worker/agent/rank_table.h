@@ -64,6 +64,7 @@ class RankTable {
   };
 
   void start(const v1::RankPlan& plan);
+  absl::StatusOr<RankProcess> launch(const v1::RankPlan& plan, const RankDir& directory);
   // For a stop order (why is OK) or a plan that nothing can be started from.
   void add_never_started(const v1::RankPlan& plan, const absl::Status& why);
   void stop(Rank& rank, std::chrono::milliseconds grace);

@@ -37,6 +37,7 @@ class SpawnerTest : public testing::Test {
   }
   void TearDown() override {
     spawner_.reset();
+    for (const std::string& path : cgroups_) EXPECT_TRUE(eventually([&] { return rmdir(path.c_str()) == 0; })) << path;
     close(state_->lock_file());
     std::filesystem::remove_all(root_);
   }
@@ -48,6 +49,12 @@ class SpawnerTest : public testing::Test {
     EXPECT_TRUE(directory.create(plan).ok());
     return directory;
   }
+  absl::StatusOr<RankProcess> start(const RankDir& directory, const std::vector<std::string>& arguments,
+                                    const std::vector<std::string>& environment) {
+    auto process = spawner_->start(directory, arguments, environment);
+    if (process.ok() && !process->cgroup.empty()) cgroups_.push_back(process->cgroup);
+    return process;
+  }
   static std::vector<std::string> shell(const std::string& script) { return {"/bin/sh", "-c", script}; }
   std::optional<RankExit> wait_exit(const RankDir& directory) {
     eventually([&] { return directory.read_exit().has_value(); });
@@ -57,12 +64,12 @@ class SpawnerTest : public testing::Test {
   std::string root_;
   std::optional<StateDir> state_;
   std::unique_ptr<Spawner> spawner_;
+  std::vector<std::string> cgroups_;
 };
 
 TEST_F(SpawnerTest, StartsReapsAndRecords) {
   const RankDir directory = rank_dir(0);
-  const auto process =
-      spawner_->start(directory, shell("echo out; echo err >&2; echo $WORD; cat; exit 42"), {"WORD=w"});
+  const auto process = start(directory, shell("echo out; echo err >&2; echo $WORD; cat; exit 42"), {"WORD=w"});
   ASSERT_TRUE(process.ok()) << process.status();
   EXPECT_EQ(process->id.boot_id, boot_id());
   EXPECT_EQ(wait_exit(directory).value().exit_code, 42);
@@ -71,7 +78,7 @@ TEST_F(SpawnerTest, StartsReapsAndRecords) {
 
 TEST_F(SpawnerTest, ASignalIs128More) {
   const RankDir directory = rank_dir(0);
-  const auto process = spawner_->start(directory, shell("kill -SEGV $$"), {});
+  const auto process = start(directory, shell("kill -SEGV $$"), {});
   ASSERT_TRUE(process.ok());
   EXPECT_EQ(wait_exit(directory).value().exit_code, 139);
 }
@@ -79,7 +86,7 @@ TEST_F(SpawnerTest, ASignalIs128More) {
 TEST_F(SpawnerTest, SyncAnswersAfterTheDeadAreRecorded) {
   for (uint32_t i = 0; i < 20; ++i) {
     const RankDir directory = rank_dir(i);
-    const auto process = spawner_->start(directory, shell("exit 1"), {});
+    const auto process = start(directory, shell("exit 1"), {});
     ASSERT_TRUE(process.ok());
     ASSERT_TRUE(eventually([&] { return !alive(process->id); }));
     ASSERT_TRUE(spawner_->sync().ok());
@@ -89,7 +96,7 @@ TEST_F(SpawnerTest, SyncAnswersAfterTheDeadAreRecorded) {
 
 TEST_F(SpawnerTest, WhatCannotStartLeavesNoProcess) {
   const RankDir directory = rank_dir(0);
-  const auto process = spawner_->start(directory, {root_ + "/absent"}, {});
+  const auto process = start(directory, {root_ + "/absent"}, {});
   EXPECT_EQ(process.status().code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(process.status().message()), HasSubstr(root_ + "/absent: No such file or directory"));
   EXPECT_FALSE(directory.read_process());
@@ -98,7 +105,7 @@ TEST_F(SpawnerTest, WhatCannotStartLeavesNoProcess) {
 
 TEST_F(SpawnerTest, ANewDaemonFindsTheOldSpawnerAndItEndsWhenIdle) {
   const RankDir directory = rank_dir(0);
-  const auto process = spawner_->start(directory, shell("sleep 60"), {});
+  const auto process = start(directory, shell("sleep 60"), {});
   ASSERT_TRUE(process.ok());
   spawner_.reset();
   std::this_thread::sleep_for(400ms);  // Longer than idle: its child keeps it.
@@ -111,7 +118,7 @@ TEST_F(SpawnerTest, ANewDaemonFindsTheOldSpawnerAndItEndsWhenIdle) {
 TEST_F(SpawnerTest, FamilyIsFoundThroughTheMarkerAcrossSessions) {
   const RankDir directory = rank_dir(0);
   const auto process =
-      spawner_->start(directory, shell("setsid sh -c 'sleep 61 & sleep 62' & echo up; wait"), {directory.marker()});
+      start(directory, shell("setsid sh -c 'sleep 61 & sleep 62' & echo up; wait"), {directory.marker()});
   ASSERT_TRUE(process.ok());
   const ProcessFamily family{process->id, directory.marker(), process->cgroup};
   ASSERT_TRUE(eventually([&] { return members(family).size() == 4; }));

@@ -1,12 +1,16 @@
 // A real telar-worker process against a fake coordinator, with fake_rank for ranks.
 #pragma once
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -63,6 +67,10 @@ class WorkerTest : public testing::Test {
     })) << log();
     end_worker(SIGTERM);
     EXPECT_TRUE(eventually([&] { return processes_of_this_test().empty(); })) << log();
+    for (const auto& entry : std::filesystem::directory_iterator(state_path() + "/finished")) {
+      const auto process = RankDir(entry.path().string()).read_process();
+      EXPECT_FALSE(process && !process->cgroup.empty() && std::filesystem::exists(process->cgroup)) << process->cgroup;
+    }
     std::filesystem::remove_all(root_);
   }
 
@@ -75,7 +83,7 @@ class WorkerTest : public testing::Test {
                                           "--state",
                                           state_path(),
                                           "--rank-program",
-                                          bin_dir() + "/fake_rank",
+                                          rank_program_,
                                           "--cpu-devices",
                                           "2",
                                           "--device-kind",
@@ -170,6 +178,29 @@ class WorkerTest : public testing::Test {
     EXPECT_EQ(output.events.size(), static_cast<size_t>(std::count(lines.begin(), lines.end(), '\n')));
   }
 
+  // The body of a page of the daemon, with its head; empty when there is no answer.
+  std::string http_get(const std::string& path) const {
+    const std::string text = read_file(root_ + "/ports.json").value_or("");
+    const size_t host = text.find("127.0.0.1:");
+    if (host == std::string::npos) return "";
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(atoi(text.c_str() + host + 10)));
+    const int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    std::string page;
+    const std::string request = "GET " + path + " HTTP/1.0\r\n\r\n";
+    if (connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
+        send(connection, request.data(), request.size(), MSG_NOSIGNAL) > 0) {
+      char block[4096];
+      for (ssize_t size = 0; (size = recv(connection, block, sizeof(block), 0)) > 0;) {
+        page.append(block, static_cast<size_t>(size));
+      }
+    }
+    close(connection);
+    return page;
+  }
+
   std::string state_path() const { return root_ + "/state"; }
   std::string rank_path(uint64_t epoch = 1, uint32_t rank = 0) const {
     return state_path() + "/ranks/j1/" + std::to_string(epoch) + "/" + std::to_string(rank);
@@ -195,6 +226,7 @@ class WorkerTest : public testing::Test {
   }
 
   std::string root_;
+  std::string rank_program_ = bin_dir() + "/fake_rank";
   Fake coordinator_;
   int pid_ = 0;
 };

@@ -117,7 +117,8 @@ TEST_F(WorkerTest, AMegabyteThenAbortArrivesToTheLastByte) {
 }
 
 TEST_F(WorkerTest, AProgramThatCannotStartIsSaid) {
-  start_worker({"--rank-program", root_ + "/nothing"});
+  rank_program_ = root_ + "/nothing";
+  start_worker();
   coordinator_.assign({assignment("finish")});
   const v1::RankStatus status = wait_over();
   EXPECT_EQ(status.failure_class(), v1::INTERNAL) << log();
@@ -183,6 +184,25 @@ TEST_F(WorkerTest, StopsItsRanksOnExitWhenAsked) {
   kill(stubborn, SIGKILL);  // Rather than wait for the grace of 10 seconds.
   EXPECT_EQ(wait_worker(), 0);
   EXPECT_FALSE(runs(stubborn));
+}
+
+TEST_F(WorkerTest, MetricsFollowARankAndGoWithIt) {
+  start_worker();
+  coordinator_.assign({assignment("started step:4 hang")});
+  ASSERT_TRUE(wait_events(5)) << log();
+  std::string page;
+  EXPECT_TRUE(eventually([&] {
+    page = http_get("/metrics");
+    return page.find("telar_worker_connected 1\n") != std::string::npos &&
+           page.find("telar_worker_ranks{state=\"running\"} 1\n") != std::string::npos;
+  })) << page;
+  EXPECT_THAT(page, HasSubstr("telar_loss{job_id=\"j1\",rank=\"0\"} 1.25\n"));
+  EXPECT_THAT(page, HasSubstr("telar_steps_total{job_id=\"j1\",rank=\"0\"} 4\n"));
+  EXPECT_THAT(page, HasSubstr("telar_tokens_total{job_id=\"j1\",rank=\"0\"} 2000\n"));  // Half of 4 x 1000.
+  EXPECT_THAT(http_get("/healthz"), HasSubstr("200 OK"));
+  coordinator_.assign({});
+  EXPECT_TRUE(eventually([&] { return http_get("/metrics").find("job_id") == std::string::npos; }));
+  EXPECT_THAT(http_get("/metrics"), HasSubstr("telar_worker_rank_exits_total{class=\"crash\"} 1\n"));
 }
 
 TEST_F(WorkerTest, TwoDaemonsOnOneStateDirectoryAreRefused) {
