@@ -35,13 +35,14 @@ bool died_of_our_stop(const Draft& draft, int exit_code, std::chrono::millisecon
 }
 
 // Decides whether the end of a process is a failure of the job.
-void judge_exit(Draft& draft, const v1::RankStatus& status, std::chrono::milliseconds grace) {
+void judge_exit(Draft& draft, const v1::RankStatus& status, bool told_to_stop, std::chrono::milliseconds grace) {
   RankRecord& rank = record_of(draft, status.rank());
   const int code = status.exit_code();
   const bool stopping = ending(draft.job().state());
   if (code == kInterrupted || (code == 0 && rank.interrupted())) {
     rank.set_interrupted(true);
-    if (!stopping) add_failure(draft, status.rank(), v1::FAILURE_CLASS_UNSPECIFIED, "its state is saved");
+    if (!stopping || !told_to_stop)
+      add_failure(draft, status.rank(), v1::FAILURE_CLASS_UNSPECIFIED, "its state is saved");
     return;
   }
   if (code == 0) {
@@ -183,7 +184,7 @@ void begin_epoch(Draft& draft, const std::vector<cluster::Slot>& slots) {
   draft.transition(Job::STARTING, absl::StrCat("placed ", slots.size(), slots.size() == 1 ? " rank" : " ranks"));
 }
 
-void observe(Draft& draft, const v1::RankStatus& status, std::chrono::milliseconds grace) {
+void observe(Draft& draft, const v1::RankStatus& status, bool told_to_stop, std::chrono::milliseconds grace) {
   RankPlacement& place = place_of(draft, status.rank());
   RankRecord& rank = record_of(draft, status.rank());
   if (place.state() == RankPlacement::LOST) return;
@@ -199,7 +200,7 @@ void observe(Draft& draft, const v1::RankStatus& status, std::chrono::millisecon
     place.set_exit_code(status.exit_code());
     place.set_message(status.message());
     if (status.finished()) rank.set_finished(true);
-    judge_exit(draft, status, grace);
+    judge_exit(draft, status, told_to_stop, grace);
     draft.touch();
   }
   if (status.output_shipped() && !rank.output_shipped()) {
@@ -208,7 +209,7 @@ void observe(Draft& draft, const v1::RankStatus& status, std::chrono::millisecon
   }
 }
 
-void observe_absence(Draft& draft, uint32_t rank, bool told_to_stop) {
+void observe_absence(Draft& draft, uint32_t rank, bool heard_stop) {
   RankPlacement& place = place_of(draft, rank);
   switch (place.state()) {
     case RankPlacement::RUNNING:
@@ -216,7 +217,7 @@ void observe_absence(Draft& draft, uint32_t rank, bool told_to_stop) {
       place.set_message("its worker came back without it");
       break;
     case RankPlacement::ASSIGNED:
-      if (!told_to_stop) return;  // On its way.
+      if (!heard_stop) return;  // On its way.
       place.set_message("never started");
       break;
     case RankPlacement::EXITED:

@@ -16,11 +16,12 @@ namespace telar::server::jobs {
 void begin_epoch(Draft& draft, const std::vector<cluster::Slot>& slots);
 
 // The worker tells of a rank of this epoch. A process that dies of our own STOP is no failure: by SIGTERM, or by
-// SIGKILL once `grace` is over.
-void observe(Draft& draft, const v1::RankStatus& status, std::chrono::milliseconds grace);
+// SIGKILL once `grace` is over, or with its state saved once its worker was `told_to_stop` (before, someone else
+// asked).
+void observe(Draft& draft, const v1::RankStatus& status, bool told_to_stop, std::chrono::milliseconds grace);
 
-// The worker that had the rank does not have it any more. `told_to_stop`: and would not start it, if it never did.
-void observe_absence(Draft& draft, uint32_t rank, bool told_to_stop);
+// The worker does not have the rank. `heard_stop`: and will not start it any more.
+void observe_absence(Draft& draft, uint32_t rank, bool heard_stop);
 
 // The lease of the rank's node ran out. An exited rank sends nothing more; any other is LOST.
 void lose(Draft& draft, uint32_t rank);

@@ -73,10 +73,12 @@ bool JobManager::has_strangers(const v1::HeartbeatRequest& request) const {
 void JobManager::observe_node(Draft& draft, const v1::HeartbeatRequest& request) {
   const std::string id = job_id(draft.job().name());
   const auto told = stops_.find(id);
+  bool told_to_stop = false;
   bool heard_stop = false;
   if (told != stops_.end() && told->second.epoch == draft.job().epoch()) {
     const auto at = told->second.at.find(request.node());
-    heard_stop = at != told->second.at.end() && request.sequence() >= at->second + kHeartbeatsToHearStop;
+    told_to_stop = at != told->second.at.end();
+    heard_stop = told_to_stop && request.sequence() >= at->second + kHeartbeatsToHearStop;
   }
   for (int rank = 0; rank < draft.job().placement_size(); ++rank) {
     if (draft.job().placement(rank).node() != request.node()) continue;
@@ -87,7 +89,7 @@ void JobManager::observe_node(Draft& draft, const v1::HeartbeatRequest& request)
     if (status == request.ranks().end()) {
       observe_absence(draft, static_cast<uint32_t>(rank), heard_stop);
     } else {
-      observe(draft, *status, options_.stop_grace);
+      observe(draft, *status, told_to_stop, options_.stop_grace);
     }
   }
 }

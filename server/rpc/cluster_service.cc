@@ -49,21 +49,18 @@ class Session {
       return invalid({{"node", absl::StrCat("'", request.node(), "' on the stream of '", node_, "'")}});
     }
     if (absl::Status status = manager_->heartbeat(request); !status.ok()) return status;
+    send(/*even_if_known=*/true);
     registered_ = true;
-    send();
     return absl::OkStatus();
   }
 
  private:
-  void send() {
+  void send(bool even_if_known) {
     std::lock_guard<std::mutex> hold(mutex_);
+    if (!even_if_known && manager_->assignments_version(node_) == sent_) return;
     const v1::HeartbeatResponse response = manager_->assignments(node_);
     sent_ = response.version();
     stream_->Write(response);  // A broken stream shows at the next Read.
-  }
-  bool is_new(uint64_t version) {
-    std::lock_guard<std::mutex> hold(mutex_);
-    return version != sent_;
   }
   void push() {
     while (!done_) {
@@ -72,7 +69,7 @@ class Session {
         context_->TryCancel();  // Read would wait for a worker that has nothing to say.
         return;
       }
-      if (registered_ && is_new(manager_->assignments_version(node_))) send();
+      if (registered_) send(/*even_if_known=*/false);
       manager_->changes().wait(seen, kLook);
     }
   }

@@ -1,5 +1,7 @@
 #include "server/rpc/jobs_service.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/errors.h"
 #include "common/process.h"

@@ -1,4 +1,5 @@
 // The program itself: exit codes, the port file, kill -9 and back.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <spawn.h>
