@@ -318,7 +318,7 @@ TEST(GlooErrors, ABadArgumentFailsThePeersTooAndAtOnce) {
     return communicator.all_gather(stream, In(view_of(x)), Out(view_of(y)));
   });
   EXPECT_EQ(statuses[0].code(), absl::StatusCode::kUnavailable) << statuses[0];
-  EXPECT_THAT(std::string(statuses[0].message()), HasSubstr("waiting for rank 1"));
+  EXPECT_THAT(std::string(statuses[0].message()), HasSubstr("with rank 1"));
   EXPECT_EQ(statuses[1].code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(statuses[1].message()), HasSubstr("y: 19 elements, wanted 2 * 10"));
 }
@@ -339,7 +339,7 @@ TEST(GlooErrors, APeerThatDoesNotComeIsADeadline) {
         const absl::Status status = communicator.all_reduce(stream, ReduceOp::kSum, InOut(view_of(x)));
         EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
         EXPECT_THAT(std::string(status.message()),
-                    HasSubstr("communicator 'group', all_reduce, rank 0 of 2: waiting for rank 1"));
+                    HasSubstr("communicator 'group', all_reduce, rank 0 of 2: with rank 1"));
         done = true;
         changed.notify_all();
       },

@@ -134,7 +134,7 @@ TEST_P(GlooKilledPeer, FailsTheSurvivorsWithinSeconds) {
   kill(children_[1], SIGKILL);
   for (int rank : {0, 2}) {
     const std::string place = "UNAVAILABLE: communicator 'world', all_reduce, rank " + std::to_string(rank) + " of 3";
-    EXPECT_THAT(wait_for("error." + std::to_string(rank)), AllOf(HasSubstr(place), HasSubstr("waiting for rank ")));
+    EXPECT_THAT(wait_for("error." + std::to_string(rank)), AllOf(HasSubstr(place), HasSubstr("with rank ")));
     expect_clean_end(rank);
   }
   EXPECT_LT(Seconds(std::chrono::steady_clock::now() - begin).count(), 5.0);
@@ -144,11 +144,11 @@ TEST_F(GlooFailure, AStoppedPeerIsADeadlineNamingIt) {
   start(2, std::chrono::milliseconds(1500), 1000000);
   kill(children_[1], SIGSTOP);
   EXPECT_THAT(wait_for("error.0"), AllOf(HasSubstr("DEADLINE_EXCEEDED: communicator 'world', all_reduce, rank 0 of 2"),
-                                         HasSubstr("waiting for rank 1")));
+                                         HasSubstr("with rank 1")));
   expect_clean_end(0);
   // Woken, it finds its peer gone.
   kill(children_[1], SIGCONT);
-  EXPECT_THAT(wait_for("error.1"), HasSubstr("communicator 'world', all_reduce, rank 1 of 2: waiting for rank 0"));
+  EXPECT_THAT(wait_for("error.1"), HasSubstr("communicator 'world', all_reduce, rank 1 of 2: with rank 0"));
   expect_clean_end(1);
 }
 

@@ -87,8 +87,8 @@ absl::Status GlooCommunicator::run(const Header& header, const std::function<abs
     if (mesh_ != nullptr) mesh_->start_call(options_.call_timeout);
     status = body();
   } catch (const std::exception& problem) {
-    const int peer = mesh_ == nullptr ? -1 : mesh_->waited_for();
-    const std::string blame = peer < 0 ? "" : absl::StrCat("waiting for rank ", peer, ": ");
+    const int peer = mesh_ == nullptr ? -1 : mesh_->peer();
+    const std::string blame = peer < 0 ? "" : absl::StrCat("with rank ", peer, ": ");
     const std::string message = absl::StrCat(blame, problem.what());
     const bool late = mesh_ != nullptr && mesh_->expired();
     status = late ? absl::DeadlineExceededError(message) : absl::UnavailableError(message);
@@ -105,7 +105,7 @@ void GlooCommunicator::post_packet(const Header& header, int peer, uint64_t slot
   std::byte* const packet = outbox(peer);
   std::memcpy(packet, &header, sizeof(header));
   if (!payload.empty()) std::memcpy(packet + kHeaderBytes, payload.data(), payload.size());
-  out_[peer]->send(peer, slot, 0, kHeaderBytes + payload.size());
+  mesh_->send(*out_[peer], peer, slot, 0, kHeaderBytes + payload.size());
 }
 
 absl::Status GlooCommunicator::check_packet(const Header& mine, int peer) const {
@@ -124,7 +124,7 @@ absl::Status GlooCommunicator::check_packet(const Header& mine, int peer) const 
 absl::Status GlooCommunicator::exchange(Header header, const std::function<Bytes(int peer)>& payload) {
   header.sequence = collectives_++;
   for (int distance = 1; distance < options_.size; ++distance) {
-    in_[before(distance)]->recv(before(distance), kPacketSlot, 0, kPacketBytes);
+    mesh_->recv(*in_[before(distance)], before(distance), kPacketSlot, 0, kPacketBytes);
   }
   for (int distance = 1; distance < options_.size; ++distance) {
     post_packet(header, after(distance), kPacketSlot, payload(after(distance)));
@@ -163,7 +163,7 @@ void GlooCommunicator::reduce_parts_of_all(ReduceOp op, const Parts& parts, cons
     const size_t bytes = std::min(step, mine - first) * parts.width();
     for (int distance = 1; distance < members; ++distance) {
       const int peer = before(distance);
-      chunks_[first / step % 2 * members + peer]->recv(peer, kDataSlot, 0, bytes);
+      mesh_->recv(*chunks_[first / step % 2 * members + peer], peer, kDataSlot, 0, bytes);
     }
   };
   post_receives(0);
@@ -178,7 +178,7 @@ void GlooCommunicator::reduce_parts_of_all(ReduceOp op, const Parts& parts, cons
       const int peer = after(distance);
       if (first >= parts.count(peer)) continue;
       const size_t bytes = std::min(step, parts.count(peer) - first) * parts.width();
-      sources[peer]->send(peer, kDataSlot, first * parts.width(), bytes);
+      mesh_->send(*sources[peer], peer, kDataSlot, first * parts.width(), bytes);
     }
   }
 
@@ -207,12 +207,12 @@ void GlooCommunicator::gather_parts(const Parts& parts, std::byte* y) {
     const int peer = before(distance);
     if (parts.count(peer) == 0) continue;
     targets[peer] = mesh_->wrap(y + parts.offset(peer), parts.bytes(peer));
-    targets[peer]->recv(peer, kDataSlot);
+    mesh_->recv(*targets[peer], peer, kDataSlot);
   }
   for (int distance = 1; distance < members && parts.count(rank) > 0; ++distance) {
     const int peer = after(distance);
     sources[peer] = mesh_->wrap(y + parts.offset(rank), parts.bytes(rank));
-    sources[peer]->send(peer, kDataSlot);
+    mesh_->send(*sources[peer], peer, kDataSlot);
   }
   for (int distance = 1; distance < members; ++distance) {
     if (targets[before(distance)]) mesh_->wait_recv(*targets[before(distance)], before(distance));
@@ -340,14 +340,14 @@ absl::Status GlooCommunicator::broadcast(Stream&, int root, InOut x) {
     }
     if (!is_root) {
       const GlooMesh::Buffer target = mesh_->wrap(x.data, x.bytes());
-      target->recv(root, kDataSlot);
+      mesh_->recv(*target, root, kDataSlot);
       mesh_->wait_recv(*target, root);
       return status;
     }
     std::vector<GlooMesh::Buffer> sources(size());
     for (int distance = 1; distance < size(); ++distance) {
       sources[after(distance)] = mesh_->wrap(x.data, x.bytes());
-      sources[after(distance)]->send(after(distance), kDataSlot);
+      mesh_->send(*sources[after(distance)], after(distance), kDataSlot);
     }
     for (int distance = 1; distance < size(); ++distance) mesh_->wait_send(*sources[after(distance)], after(distance));
     return status;
@@ -365,7 +365,7 @@ absl::Status GlooCommunicator::send(Stream&, int peer, In x) {
     mesh_->wait_send(*out_[peer], peer);
     if (!fits) {
       const GlooMesh::Buffer source = mesh_->wrap(x.data, x.bytes());
-      source->send(peer, kPeerDataSlot);
+      mesh_->send(*source, peer, kPeerDataSlot);
       mesh_->wait_send(*source, peer);
     }
     return absl::OkStatus();
@@ -378,12 +378,12 @@ absl::Status GlooCommunicator::recv(Stream&, int peer, Out y) {
     if (absl::Status status = check_member("peer", peer, size()); !status.ok()) return status;
     if (peer == rank()) return absl::InvalidArgumentError(absl::StrCat("peer: ", peer, " is this rank"));
     header.sequence = received_[peer]++;
-    in_[peer]->recv(peer, kPeerPacketSlot, 0, kPacketBytes);
+    mesh_->recv(*in_[peer], peer, kPeerPacketSlot, 0, kPacketBytes);
     mesh_->wait_recv(*in_[peer], peer);
     if (absl::Status status = check_packet(header, peer); !status.ok()) return status;
     if (y.bytes() > kInlineBytes) {
       const GlooMesh::Buffer target = mesh_->wrap(y.data, y.bytes());
-      target->recv(peer, kPeerDataSlot);
+      mesh_->recv(*target, peer, kPeerDataSlot);
       mesh_->wait_recv(*target, peer);
     } else if (y.bytes() > 0) {
       std::memcpy(y.data, inbox(peer) + kHeaderBytes, y.bytes());

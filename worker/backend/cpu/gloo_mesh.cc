@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
@@ -20,6 +21,9 @@ namespace telar::backend::cpu {
 namespace {
 
 using std::chrono::milliseconds;
+
+constexpr milliseconds kPulse{100};
+constexpr uint64_t kTripwireSlot = 0;  // No other message uses it.
 
 // Gloo's view of our store. Keeps one deadline for all waits, since Gloo passes a fixed 30 s for some of them, and the
 // store's own error, which says more than the exception that Gloo lets through.
@@ -139,13 +143,42 @@ absl::StatusOr<std::unique_ptr<GlooMesh>> GlooMesh::connect(KeyValueStore& store
   }
 }
 
+GlooMesh::GlooMesh(std::shared_ptr<gloo::Context> context)
+    : context_(std::move(context)), tripwire_bytes_(context_->size), tripwires_(context_->size) {
+  for (int peer = 0; peer < context_->size; ++peer) {
+    if (peer == context_->rank) continue;
+    tripwires_[peer] = wrap(&tripwire_bytes_[peer], 1);
+    tripwires_[peer]->recv(peer, kTripwireSlot);
+  }
+  pulse_ = std::thread([this] { pulse(); });
+}
+
+GlooMesh::~GlooMesh() {
+  if (!pulse_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  stopped_.notify_all();
+  pulse_.join();
+}
+
+void GlooMesh::pulse() {
+  std::unique_lock lock(mutex_);
+  while (!stopped_.wait_for(lock, kPulse, [this] { return stop_; })) {
+    if (waiting_ == nullptr) continue;
+    waiting_->abortWaitRecv();
+    waiting_->abortWaitSend();
+  }
+}
+
 GlooMesh::Buffer GlooMesh::wrap(const void* data, size_t bytes) {
   return context_->createUnboundBuffer(const_cast<void*>(data), bytes);
 }
 
 void GlooMesh::start_call(milliseconds timeout) {
   deadline_ = Clock::now() + timeout;
-  waited_for_ = -1;
+  peer_ = -1;
 }
 
 milliseconds GlooMesh::remaining() const {
@@ -153,14 +186,54 @@ milliseconds GlooMesh::remaining() const {
   return std::max(left, milliseconds(1));  // Gloo takes a negative time for its default.
 }
 
+void GlooMesh::send(gloo::transport::UnboundBuffer& buffer, int peer, uint64_t slot, size_t offset, size_t bytes) {
+  peer_ = peer;
+  buffer.send(peer, slot, offset, bytes);
+}
+
+void GlooMesh::recv(gloo::transport::UnboundBuffer& buffer, int peer, uint64_t slot, size_t offset, size_t bytes) {
+  peer_ = peer;
+  buffer.recv(peer, slot, offset, bytes);
+}
+
+// Throws what broke the connection. An abort that is already there makes the wait return at once; without it the wait
+// would time out, which Gloo answers by breaking every connection.
+void GlooMesh::check_alive(int peer) {
+  tripwires_[peer]->abortWaitRecv();
+  tripwires_[peer]->waitRecv(remaining());
+}
+
+template <typename Wait>
+void GlooMesh::wait(gloo::transport::UnboundBuffer& buffer, int peer, const Wait& wait_for) {
+  peer_ = peer;
+  const auto set_waiting = [this](gloo::transport::UnboundBuffer* waiting) {
+    const std::lock_guard lock(mutex_);
+    waiting_ = waiting;
+  };
+  const absl::Cleanup done = [&] { set_waiting(nullptr); };
+  set_waiting(&buffer);
+  try {
+    while (!wait_for(remaining())) check_alive(peer);  // Not there yet: woken by the pulse, perhaps an old one.
+  } catch (const std::exception&) {
+    // The message may have come before its sender went. Then it is counted by now, and waiting again finds it, at the
+    // second try if a pulse was left over.
+    const std::exception_ptr broken = std::current_exception();
+    set_waiting(nullptr);
+    try {
+      if (wait_for(milliseconds(1)) || wait_for(milliseconds(1))) return;
+    } catch (const std::exception&) {
+      // It has not come.
+    }
+    std::rethrow_exception(broken);
+  }
+}
+
 void GlooMesh::wait_send(gloo::transport::UnboundBuffer& buffer, int peer) {
-  waited_for_ = peer;
-  if (!buffer.waitSend(remaining())) throw gloo::IoException("send aborted");
+  wait(buffer, peer, [&](milliseconds timeout) { return buffer.waitSend(timeout); });
 }
 
 void GlooMesh::wait_recv(gloo::transport::UnboundBuffer& buffer, int peer) {
-  waited_for_ = peer;
-  if (!buffer.waitRecv(remaining())) throw gloo::IoException("receive aborted");
+  wait(buffer, peer, [&](milliseconds timeout) { return buffer.waitRecv(timeout); });
 }
 
 void GlooMesh::close() {
