@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <functional>
 #include <iosfwd>
 #include <memory>
 #include <mutex>
@@ -49,9 +48,9 @@ struct Terminal {
   std::istream& in;
   std::ostream& out;
   std::ostream& err;
-  bool live = false;    // err is a terminal: one line is redrawn.
-  bool colour = false;  // live, and the user has not set NO_COLOR.
-  std::function<int()> width = [] { return 80; };
+  bool live = false;         // err is a terminal: one line is redrawn.
+  bool colour = false;       // live, and the user has not set NO_COLOR.
+  int (*width)() = nullptr;  // Columns of that terminal; none: 80.
 };
 
 struct Context {

@@ -65,7 +65,8 @@ void ProgressDisplay::clear() {
 
 std::string ProgressDisplay::dressed(const v1::Job& job) const {
   // A line that wraps cannot be redrawn.
-  const std::string line = cut(progress_line(job), static_cast<size_t>(std::max(20, context_.terminal.width() - 1)));
+  const int width = context_.terminal.width == nullptr ? 80 : context_.terminal.width();
+  const std::string line = cut(progress_line(job), static_cast<size_t>(std::max(20, width - 1)));
   const std::string state = v1::Job::State_Name(job.state());
   if (!context_.terminal.colour || !line.starts_with(state)) return line;
   return colour_of(job.state()) + state + "\x1b[0m" + line.substr(state.size());
