@@ -66,7 +66,7 @@ std::string to_dot(const Program& program, const Plan& plan) {
       absl::StrAppend(&text, "    n", op, " [label=", quoted(program.ops()[op].name), "];\n");
       absl::StrAppend(&chain, chain.empty() ? "" : " -> ", "n", op);
     }
-    absl::StrAppend(&text, "    ", chain, " [style=invis, weight=10];\n  }\n");
+    absl::StrAppend(&text, "    edge [style=invis, weight=10];\n    ", chain, ";\n  }\n");
   }
   const Graph graph = build_placed_graph(program, plan.offsets);
   for (OpId op = 0; op < graph.size(); ++op) {

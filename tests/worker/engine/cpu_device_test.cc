@@ -46,9 +46,9 @@ class Gate {
 class CpuDeviceTest : public ::testing::Test {
  protected:
   std::unique_ptr<Device> device_ = create_device({.threads = 3}, nullptr, nullptr);
+  std::unique_ptr<Event> event_ = device_->create_event().value();  // Outlives the streams' use of it.
   std::unique_ptr<Stream> a_ = device_->create_stream("a", true).value();
   std::unique_ptr<Stream> b_ = device_->create_stream("b", false).value();
-  std::unique_ptr<Event> event_ = device_->create_event().value();
 };
 
 TEST_F(CpuDeviceTest, KnowsTheMachine) {
@@ -198,6 +198,7 @@ TEST_F(CpuDeviceTest, RecordsOfOneEventOnTwoStreamsCompleteInTheOrderOfTheirSubm
   gate.open();
   ASSERT_TRUE(c->synchronize().ok());
   EXPECT_EQ(seen, 1);
+  EXPECT_TRUE(b_->synchronize().ok());
 }
 
 TEST_F(CpuDeviceTest, TheFirstErrorLatchesAndRecordsStillHappen) {

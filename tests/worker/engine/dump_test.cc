@@ -55,12 +55,14 @@ TEST_F(DumpTest, DotIsGolden) {
     n1 [label="wgrad"];
     n3 [label="norm \"2\""];
     n4 [label="step"];
-    n0 -> n1 -> n3 -> n4 [style=invis, weight=10];
+    edge [style=invis, weight=10];
+    n0 -> n1 -> n3 -> n4;
   }
   subgraph cluster_1 {
     label="comm0";
     n2 [label="reduce"];
-    n2 [style=invis, weight=10];
+    edge [style=invis, weight=10];
+    n2;
   }
   n0 -> n1 [label="RAW x"];
   n1 -> n2 [label="RAW+WAW grad", style=bold];

@@ -8,6 +8,11 @@
 #include "absl/strings/str_cat.h"
 
 namespace telar::backend::cpu {
+namespace {
+
+constexpr size_t kReservedItems = 1024;  // A longer queue grows once, when it first gets there.
+
+}  // namespace
 
 uint64_t ThreadEvent::submit_record() {
   const std::lock_guard lock(mutex_);
@@ -32,8 +37,10 @@ void ThreadEvent::wait(uint64_t generation) {
   completed_changed_.wait(lock, [&] { return completed_ >= generation; });
 }
 
-ThreadStream::ThreadStream(const std::string& name, int threads)
-    : thread_([this, name, threads] { loop(name, threads); }) {}
+ThreadStream::ThreadStream(const std::string& name, int threads) {
+  queue_.reserve(kReservedItems);
+  thread_ = std::thread([this, name, threads] { loop(name, threads); });
+}
 
 ThreadStream::~ThreadStream() {
   {
@@ -74,6 +81,7 @@ void ThreadStream::loop(const std::string& name, int threads) {
   pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());  // 15: the kernel's limit.
   omp_set_num_threads(threads);
   std::vector<Item> taken;  // Swapped with queue_, so that both keep their capacity.
+  taken.reserve(kReservedItems);
   std::unique_lock lock(mutex_);
   while (true) {
     pushed_.wait(lock, [&] { return stop_ || !queue_.empty(); });

@@ -16,7 +16,8 @@
 namespace telar::backend::cpu {
 
 // Counts its records: the n-th submitted record is generation n, and a wait is for the generation that was the latest
-// when the wait was submitted. Generations complete in order, across streams too. All methods are thread-safe.
+// when the wait was submitted. Generations complete in order, across streams too. All methods are thread-safe. Lives
+// until the streams that record it or wait for it are synchronized.
 class ThreadEvent final : public Event {
  public:
   uint64_t submit_record();  // The new generation.
