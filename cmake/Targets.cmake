@@ -23,8 +23,12 @@ function(telar_program name)
   target_compile_options(${name} PRIVATE ${TELAR_WARNINGS})
 endfunction()
 
+set(TELAR_TEST_ENVIRONMENT TELAR_SOURCE_DIR=${CMAKE_SOURCE_DIR} TELAR_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}
+  GRPC_DNS_RESOLVER=native LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/lsan.supp
+  TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp)
+
 # telar_test(name SOURCES a_test.cc ... DEPS targets ... [LABELS labels ...] [TIMEOUT seconds])
-# Every TEST becomes a ctest of its own. Tests run with the tree's root as TELAR_SOURCE_DIR in the environment.
+# Every TEST becomes a ctest of its own. Tests run in the environment above.
 function(telar_test name)
   cmake_parse_arguments(A "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   telar_program(${name} SOURCES ${A_SOURCES} DEPS ${A_DEPS} GTest::gmock GTest::gtest_main)
@@ -32,17 +36,27 @@ function(telar_test name)
     set(A_TIMEOUT 120)
   endif()
   gtest_discover_tests(${name} TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-    PROPERTIES TIMEOUT ${A_TIMEOUT} LABELS "${A_LABELS}"
-    ENVIRONMENT "TELAR_SOURCE_DIR=${CMAKE_SOURCE_DIR};TELAR_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};GRPC_DNS_RESOLVER=native;LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/lsan.supp;TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
+    PROPERTIES TIMEOUT ${A_TIMEOUT})
+  # Properties that are lists do not survive gtest_discover_tests: all but their first element is lost.
+  set(lists ${CMAKE_CURRENT_BINARY_DIR}/${name}_lists.cmake)
+  file(WRITE ${lists} "if(${name}_TESTS)
+  set_tests_properties(\${${name}_TESTS} PROPERTIES LABELS \"${A_LABELS}\" ENVIRONMENT \"${TELAR_TEST_ENVIRONMENT}\")
+endif()\n")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${lists})
 endfunction()
 include(GoogleTest)
 
-# telar_proto_library(target ROOT dir PROTOS a/b.proto ... [GRPC c/d.proto ...] [DEPS targets ...])
-# GRPC names those of PROTOS that hold services.
+# telar_proto_library(target ROOT dir PROTOS a/b.proto ... [GRPC c/d.proto ...] [DEPS targets ...]
+#                     [IMPORTS dirs ...])
+# GRPC names those of PROTOS that hold services; IMPORTS are further roots of what they import.
 function(telar_proto_library target)
   cmake_parse_arguments(A "" "ROOT" "PROTOS;GRPC;DEPS;IMPORTS" ${ARGN})
   set(out ${CMAKE_CURRENT_BINARY_DIR}/generated)
   file(MAKE_DIRECTORY ${out})
+  set(imports "")
+  foreach(import ${A_IMPORTS})
+    list(APPEND imports -I ${import})
+  endforeach()
   foreach(proto ${A_PROTOS})
     string(REGEX REPLACE "\\.proto$" "" base ${proto})
     set(generated ${out}/${base}.pb.cc ${out}/${base}.pb.h)
@@ -52,7 +66,7 @@ function(telar_proto_library target)
       list(APPEND command --grpc_out=${out} --plugin=protoc-gen-grpc=$<TARGET_FILE:gRPC::grpc_cpp_plugin>)
     endif()
     add_custom_command(OUTPUT ${generated}
-      COMMAND protobuf::protoc -I ${A_ROOT} ${command} ${proto}
+      COMMAND protobuf::protoc -I ${A_ROOT} ${imports} ${command} ${proto}
       DEPENDS ${A_ROOT}/${proto} VERBATIM)
     list(FILTER generated INCLUDE REGEX "\\.cc$")
     list(APPEND sources ${generated})

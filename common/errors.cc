@@ -10,7 +10,9 @@ namespace {
 
 // Details travel in a payload of the status under the URL of google.rpc.Status itself.
 constexpr const char* kPayload = "type.googleapis.com/google.rpc.Status";
-constexpr size_t kMostMessage = 2048;  // gRPC trailers are limited to 8 KiB in all.
+// gRPC limits trailers to 8 KiB in all: the message once in text, and once in the details, which travel in base64.
+constexpr size_t kMostMessage = 1024;
+constexpr size_t kMostViolations = 3072;
 
 absl::Status make(absl::StatusCode code, const std::string& message, const google::rpc::Status& details) {
   absl::Status status(code, message);
@@ -22,6 +24,23 @@ google::rpc::Status details_of(const absl::Status& status) {
   google::rpc::Status details;
   if (const auto payload = status.GetPayload(kPayload)) details.ParseFromString(std::string(*payload));
   return details;
+}
+
+// As many violations as fit, and one that counts the rest.
+google::rpc::BadRequest shorten(const google::rpc::BadRequest& all) {
+  google::rpc::BadRequest kept;
+  size_t size = 0;
+  for (const auto& one : all.field_violations()) {
+    size += one.ByteSizeLong() + 4;  // With its tag and length.
+    if (size > kMostViolations) break;
+    *kept.add_field_violations() = one;
+  }
+  if (const int rest = all.field_violations_size() - kept.field_violations_size(); rest > 0) {
+    auto* last = kept.add_field_violations();
+    last->set_field("...");
+    last->set_description(absl::StrCat("and ", rest, " more"));
+  }
+  return kept;
 }
 
 }  // namespace
@@ -77,6 +96,10 @@ grpc::Status to_grpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   const std::string message = std::string(status.message()).substr(0, kMostMessage);
   google::rpc::Status details = details_of(status);
+  for (auto& any : *details.mutable_details()) {
+    google::rpc::BadRequest bad;
+    if (any.UnpackTo(&bad)) any.PackFrom(shorten(bad));
+  }
   details.set_code(static_cast<int>(status.code()));
   details.set_message(message);
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), message, details.SerializeAsString());

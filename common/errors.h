@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include <grpcpp/support/status.h>
+#include "absl/status/status.h"
 
 namespace telar {
 

@@ -4,7 +4,14 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -31,8 +38,19 @@ class FunctionHandler final : public CivetHandler {
 class CivetHttpServer final : public HttpServer {
  public:
   explicit CivetHttpServer(const std::string& address)
-      : server_({"listening_ports", address, "num_threads", "2", "request_timeout_ms", "5000"}) {}
-  ~CivetHttpServer() override { server_.close(); }
+      : host_(address.substr(0, address.rfind(':'))),
+        server_({"listening_ports", address, "num_threads", "2", "request_timeout_ms", "5000"}) {}
+
+  // The library looks at its stop flag once in 2 s, or when somebody connects: so we do until it has stopped.
+  ~CivetHttpServer() override {
+    std::atomic<bool> closed = false;
+    std::thread knocking([&, to = port()] {
+      for (; !closed; std::this_thread::sleep_for(std::chrono::milliseconds(10))) knock(to);
+    });
+    server_.close();
+    closed = true;
+    knocking.join();
+  }
 
   void handle(const std::string& path, std::function<HttpResponse()> handler) override {
     handlers_.push_back(std::make_unique<FunctionHandler>(std::move(handler)));
@@ -41,6 +59,18 @@ class CivetHttpServer final : public HttpServer {
   int port() const override { return const_cast<CivetServer&>(server_).getListeningPorts().at(0); }
 
  private:
+  void knock(int to) const {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(to));
+    if (inet_pton(AF_INET, host_.c_str(), &address.sin_addr) != 1) return;
+    const int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (connection < 0) return;
+    connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+    close(connection);
+  }
+
+  const std::string host_;
   std::vector<std::unique_ptr<FunctionHandler>> handlers_;
   CivetServer server_;
 };

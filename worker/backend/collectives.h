@@ -52,8 +52,8 @@ class KeyValueStore {
 };
 
 struct CommunicatorOptions {
-  std::string name;         // Unique in the job's epoch, equal on all members: "world", "dp0", ...
-  int rank = 0;             // Within the group.
+  std::string name;  // Unique in the job's epoch, equal on all members: "world", "dp0", ...
+  int rank = 0;      // Within the group.
   int size = 1;
   std::string listen_host;  // Address that peers reach this process at.
   std::chrono::milliseconds connect_timeout{30000};

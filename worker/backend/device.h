@@ -29,7 +29,7 @@ class Stream {
   // `work` must stay alive until the stream is synchronized.
   virtual void submit(const std::function<absl::Status(Stream&)>& work) = 0;
   virtual void record(Event&) = 0;
-  virtual void wait(Event&) = 0;  // Later work of this stream starts after the event's record.
+  virtual void wait(Event&) = 0;           // Later work of this stream starts after the event's record.
   virtual absl::Status synchronize() = 0;  // Blocks the host until all submitted work is done.
 };
 
@@ -49,7 +49,7 @@ struct DeviceOptions {
 struct DeviceInfo {
   std::string model;
   uint64_t memory_bytes = 0;
-  double peak_flops_f32 = 0;   // Dense; 0 = unknown, then there is no MFU.
+  double peak_flops_f32 = 0;  // Dense; 0 = unknown, then there is no MFU.
   double peak_flops_bf16 = 0;
 };
 

@@ -33,9 +33,9 @@ struct AttentionDims {
 // same in every layout. A rank that holds elements [first, first + n) of the tensor passes `first`.
 struct RandomKey {
   uint64_t seed = 0;
-  uint32_t purpose = 0;    // See worker/model/random.h.
-  uint32_t tensor = 0;     // Which logical tensor.
-  uint64_t first = 0;      // Global index of the view's first element.
+  uint32_t purpose = 0;  // See worker/model/random.h.
+  uint32_t tensor = 0;   // Which logical tensor.
+  uint64_t first = 0;    // Global index of the view's first element.
 };
 
 struct AdamWParams {
@@ -53,10 +53,10 @@ class Kernels {
   virtual ~Kernels() = default;
 
   // --- Plain memory -------------------------------------------------------------------------------------------
-  virtual absl::Status fill(Stream&, float value, Out x) = 0;           // Any float dtype; i32 rounds.
-  virtual absl::Status copy(Stream&, In x, Out y) = 0;                  // Same dtype and element count.
-  virtual absl::Status cast(Stream&, In x, Out y) = 0;                  // Between float dtypes, round to nearest even.
-  virtual absl::Status add(Stream&, In a, In b, Out y) = 0;             // act: y = a + b.
+  virtual absl::Status fill(Stream&, float value, Out x) = 0;  // Any float dtype; i32 rounds.
+  virtual absl::Status copy(Stream&, In x, Out y) = 0;         // Same dtype and element count.
+  virtual absl::Status cast(Stream&, In x, Out y) = 0;         // Between float dtypes, round to nearest even.
+  virtual absl::Status add(Stream&, In a, In b, Out y) = 0;    // act: y = a + b.
   virtual absl::Status random_normal(Stream&, RandomKey, float stddev, Out x) = 0;  // Box-Muller on Philox pairs.
 
   // --- Embedding ----------------------------------------------------------------------------------------------
@@ -64,8 +64,7 @@ class Kernels {
   // positions: w [>= sequence, C]; y: act [T, C]. An id outside [0, V) is INVALID_ARGUMENT on the CPU.
   virtual absl::Status embedding(Stream&, In ids, In table, In positions, int64_t sequence, Out y) = 0;
   // Accumulates dtable [V, C] and dpositions (absent or [>= sequence, C]), both grad, in a fixed order.
-  virtual absl::Status embedding_backward(Stream&, In ids, In dy, int64_t sequence, InOut dtable,
-                                          InOut dpositions) = 0;
+  virtual absl::Status embedding_backward(Stream&, In ids, In dy, int64_t sequence, InOut dtable, InOut dpositions) = 0;
 
   // --- Linear: weights are [out, in] ---------------------------------------------------------------------------
   // y[T, N] = x[T, K] w[N, K]^T + bias[N] (unless absent). y may be f32 where x and w are bf16 (logits).
@@ -83,8 +82,7 @@ class Kernels {
   // x is the normed input (`sum`). Accumulates dx += d norm / dx, and dweight, dbias (grad).
   virtual absl::Status layer_norm_backward(Stream&, In dy, In x, In weight, In mean, In rstd, InOut dx, InOut dweight,
                                            InOut dbias) = 0;
-  virtual absl::Status rms_norm(Stream&, In residual, In delta, In weight, float epsilon, Out sum, Out y,
-                                Out rstd) = 0;
+  virtual absl::Status rms_norm(Stream&, In residual, In delta, In weight, float epsilon, Out sum, Out y, Out rstd) = 0;
   virtual absl::Status rms_norm_backward(Stream&, In dy, In x, In weight, In rstd, InOut dx, InOut dweight) = 0;
 
   // --- Activations of the MLP -----------------------------------------------------------------------------------

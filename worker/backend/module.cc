@@ -22,8 +22,8 @@ absl::StatusOr<std::unique_ptr<Device>> open_device(const std::string& name, con
     problem = dlerror();
   }
   if (module == nullptr) {
-    return absl::NotFoundError(absl::StrCat("backend '", name, "': ",
-                                            problem.empty() ? absl::StrCat("no ", file, " beside the program") : problem));
+    return absl::NotFoundError(absl::StrCat(
+        "backend '", name, "': ", problem.empty() ? absl::StrCat("no ", file, " beside the program") : problem));
   }
   using Entry = const ModuleTable* (*)();
   const auto entry = reinterpret_cast<Entry>(dlsym(module, kModuleSymbol));

@@ -29,6 +29,12 @@ class Executor {
   Executor(const Program& program, const Plan& plan, backend::Device& device,
            std::vector<backend::Communicator*> groups);
   absl::Status allocate_arenas();
+  // INVALID_ARGUMENT if an op has nothing to run or the plan is of another program.
+  absl::Status check_program() const;
+  // FAILED_PRECONDITION names an external buffer without an address.
+  absl::Status check_bound() const;
+  // Runs the op; an error gets "op 'layer3/qkv' on lane compute: " in front.
+  absl::Status run_op(OpId op, const RunContext& context, backend::Stream& stream) const;
 
   const Program& program_;
   const Plan& plan_;
@@ -52,5 +58,13 @@ absl::StatusOr<std::unique_ptr<Executor>> create_sequential_executor(const Progr
 absl::StatusOr<std::unique_ptr<Executor>> create_lane_executor(const Program& program, const Plan& plan,
                                                                backend::Device& device,
                                                                std::vector<backend::Communicator*> groups);
+
+// The sequential executor with its eyes open, for tests: finds ops that touch bytes which they do not declare. Every op
+// runs twice, each time in memory of its own where all bytes are poison but those that it declares to read; a byte
+// outside the declared writes that changes, or an outcome that depends on the poison, is an INTERNAL error that names
+// op, buffer and byte. External buffers are not poisoned. Only for devices whose memory the host can touch; slow.
+absl::StatusOr<std::unique_ptr<Executor>> create_checking_executor(const Program& program, const Plan& plan,
+                                                                   backend::Device& device,
+                                                                   std::vector<backend::Communicator*> groups);
 
 }  // namespace telar::engine

@@ -69,7 +69,7 @@ class Addresses {
 // What an op runs against.
 struct RunContext {
   const Addresses* addresses = nullptr;
-  backend::Kernels* kernels = nullptr;
+  backend::Device* device = nullptr;
   const std::vector<backend::Communicator*>* groups = nullptr;  // By GroupId.
 };
 

@@ -6,23 +6,34 @@ namespace telar::engine {
 
 std::string_view name_of(MemoryClass memory_class) {
   switch (memory_class) {
-    case MemoryClass::kWeights: return "weights";
-    case MemoryClass::kGrads: return "grads";
-    case MemoryClass::kOptimizer: return "optimizer";
-    case MemoryClass::kActivations: return "activations";
-    case MemoryClass::kCommunication: return "communication";
-    case MemoryClass::kWorkspace: return "workspace";
-    case MemoryClass::kIo: return "io";
+    case MemoryClass::kWeights:
+      return "weights";
+    case MemoryClass::kGrads:
+      return "grads";
+    case MemoryClass::kOptimizer:
+      return "optimizer";
+    case MemoryClass::kActivations:
+      return "activations";
+    case MemoryClass::kCommunication:
+      return "communication";
+    case MemoryClass::kWorkspace:
+      return "workspace";
+    case MemoryClass::kIo:
+      return "io";
   }
   return "?";
 }
 
 std::string Lane::to_string() const {
   switch (kind) {
-    case LaneKind::kCompute: return "compute";
-    case LaneKind::kComm: return absl::StrCat("comm", index);
-    case LaneKind::kCopyIn: return "copy_in";
-    case LaneKind::kCopyOut: return "copy_out";
+    case LaneKind::kCompute:
+      return "compute";
+    case LaneKind::kComm:
+      return absl::StrCat("comm", index);
+    case LaneKind::kCopyIn:
+      return "copy_in";
+    case LaneKind::kCopyOut:
+      return "copy_out";
   }
   return "?";
 }
@@ -32,7 +43,13 @@ OpId Program::add_op(Op op) {
   return static_cast<OpId>(ops_.size() - 1);
 }
 
-Tensor Program::add_buffer(std::string name, DType dtype, Shape shape, Lifetime lifetime, MemoryClass memory_class) {
+absl::Status Program::no_such_group(GroupId group, size_t groups) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("needs communicator ", group, ", but the executor was given ", groups));
+}
+
+Tensor Program::add_buffer(const std::string& name, DType dtype, Shape shape, Lifetime lifetime,
+                           MemoryClass memory_class) {
   const auto id = static_cast<BufferId>(buffers_.size());
   const Tensor tensor(id, 0, dtype, shape);
   buffers_.push_back({prefix_ + name, tensor.bytes(), lifetime, memory_class});

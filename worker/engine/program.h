@@ -24,15 +24,15 @@ namespace telar::engine {
 class Program {
  public:
   // --- Buffers ---
-  Tensor persistent(std::string name, DType dtype, Shape shape, MemoryClass memory_class) {
-    return add_buffer(std::move(name), dtype, shape, Lifetime::kPersistent, memory_class);
+  Tensor persistent(const std::string& name, DType dtype, Shape shape, MemoryClass memory_class) {
+    return add_buffer(name, dtype, shape, Lifetime::kPersistent, memory_class);
   }
-  Tensor transient(std::string name, DType dtype, Shape shape, MemoryClass memory_class) {
-    return add_buffer(std::move(name), dtype, shape, Lifetime::kTransient, memory_class);
+  Tensor transient(const std::string& name, DType dtype, Shape shape, MemoryClass memory_class) {
+    return add_buffer(name, dtype, shape, Lifetime::kTransient, memory_class);
   }
   // The executor's user binds its address before the first run. Not counted as this program's memory.
-  Tensor external(std::string name, DType dtype, Shape shape) {
-    return add_buffer(std::move(name), dtype, shape, Lifetime::kExternal, MemoryClass::kIo);
+  Tensor external(const std::string& name, DType dtype, Shape shape) {
+    return add_buffer(name, dtype, shape, Lifetime::kExternal, MemoryClass::kIo);
   }
 
   // --- Ops ---
@@ -60,20 +60,20 @@ class Program {
 
   // A kernel, on the compute lane. `flops` is for forecasts.
   template <typename... Params, typename... Args>
-  OpId record(std::string name, absl::Status (backend::Kernels::*method)(backend::Stream&, Params...),
+  OpId record(const std::string& name, absl::Status (backend::Kernels::*method)(backend::Stream&, Params...),
               Args&&... arguments) {
-    return record_kernel(std::move(name), 0.0, method, std::forward<Args>(arguments)...);
+    return record_kernel(name, 0.0, method, std::forward<Args>(arguments)...);
   }
   template <typename... Params, typename... Args>
-  OpId record_kernel(std::string name, double flops,
+  OpId record_kernel(const std::string& name, double flops,
                      absl::Status (backend::Kernels::*method)(backend::Stream&, Params...), Args&&... arguments) {
     auto packed = std::tuple<std::decay_t<Params>...>(std::forward<Args>(arguments)...);
-    Op op = make_op(std::move(name), Lane{LaneKind::kCompute, 0}, packed);
+    Op op = make_op(name, Lane{LaneKind::kCompute, 0}, packed);
     op.cost.flops = flops;
     op.run = [method, packed](const RunContext& context, backend::Stream& stream) {
       return std::apply(
           [&](const auto&... argument) {
-            return (context.kernels->*method)(stream, context.addresses->bind(argument)...);
+            return (context.device->kernels().*method)(stream, context.addresses->bind(argument)...);
           },
           packed);
     };
@@ -81,11 +81,12 @@ class Program {
   }
   // A collective, on the lane of its group.
   template <typename... Params, typename... Args>
-  OpId record(std::string name, GroupId group,
+  OpId record(const std::string& name, GroupId group,
               absl::Status (backend::Communicator::*method)(backend::Stream&, Params...), Args&&... arguments) {
     auto packed = std::tuple<std::decay_t<Params>...>(std::forward<Args>(arguments)...);
-    Op op = make_op(std::move(name), Lane{LaneKind::kComm, group}, packed);
+    Op op = make_op(name, Lane{LaneKind::kComm, group}, packed);
     op.run = [method, group, packed](const RunContext& context, backend::Stream& stream) {
+      if (group >= context.groups->size()) return no_such_group(group, context.groups->size());
       return std::apply(
           [&](const auto&... argument) {
             return ((*context.groups)[group]->*method)(stream, context.addresses->bind(argument)...);
@@ -101,10 +102,11 @@ class Program {
   const std::vector<Op>& ops() const { return ops_; }
 
  private:
-  Tensor add_buffer(std::string name, DType dtype, Shape shape, Lifetime lifetime, MemoryClass memory_class);
+  static absl::Status no_such_group(GroupId group, size_t groups);
+  Tensor add_buffer(const std::string& name, DType dtype, Shape shape, Lifetime lifetime, MemoryClass memory_class);
 
   template <typename Tuple>
-  Op make_op(std::string name, Lane lane, const Tuple& arguments) {
+  Op make_op(const std::string& name, Lane lane, const Tuple& arguments) {
     Op op;
     op.name = prefix_ + name;
     op.lane = lane;

@@ -26,7 +26,4 @@ uint64_t parameter_count(const v1::ModelSpec& model);
 // and without the input embedding, causal attention counted once, recompute not counted.
 double flops_per_token(const v1::ModelSpec& model, uint32_t sequence_length);
 
-// "gpt2-124m, gpt2-350m, ..."
-std::vector<std::string> preset_names();
-
 }  // namespace telar::plan

@@ -16,8 +16,8 @@ std::unique_ptr<Kernels> create_kernels();
 absl::StatusOr<std::unique_ptr<Communicator>> create_gloo_communicator(KeyValueStore& store,
                                                                        const CommunicatorOptions& options);
 
-using CommunicatorFactory = std::function<absl::StatusOr<std::unique_ptr<Communicator>>(KeyValueStore&,
-                                                                                        const CommunicatorOptions&)>;
+using CommunicatorFactory =
+    std::function<absl::StatusOr<std::unique_ptr<Communicator>>(KeyValueStore&, const CommunicatorOptions&)>;
 // device.cc: memory, thread streams, events. `kernels` and `communicators` may be null where a test needs neither.
 std::unique_ptr<Device> create_device(const DeviceOptions& options, std::unique_ptr<Kernels> kernels,
                                       CommunicatorFactory communicators);

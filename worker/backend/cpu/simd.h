@@ -9,8 +9,10 @@
 
 #include "worker/backend/dtype.h"
 
-// Sanitizers instrument the resolvers, which run before the sanitizer's own start: baseline only there.
-#if defined(__x86_64__) && defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Sanitizers instrument the resolvers, which run before the sanitizer's own start: baseline only there. Clang has no
+// clones of templates.
+#if defined(__x86_64__) && defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
+    !defined(__clang__)
 #define TELAR_SIMD __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define TELAR_SIMD

@@ -1,0 +1,51 @@
+#include "client/commands/call.h"
+
+#include <algorithm>
+#include <ostream>
+
+#include "common/errors.h"
+
+namespace telar::client {
+namespace {
+constexpr int kPageSize = 500;
+constexpr Milliseconds kFirstDelay{100};
+constexpr Milliseconds kLongestDelay{2000};
+}  // namespace
+
+absl::Status call(Context& context, bool retry, const std::function<grpc::Status(grpc::ClientContext*)>& attempt) {
+  const auto deadline = std::chrono::system_clock::now() + context.call_timeout();
+  Milliseconds delay = kFirstDelay;
+  for (bool said = false;; said = true) {
+    grpc::ClientContext client;
+    client.set_deadline(deadline);
+    const absl::Status status = from_grpc(attempt(&client));
+    if (!retry || status.code() != absl::StatusCode::kUnavailable) return status;
+    if (std::chrono::system_clock::now() + delay >= deadline) return status;
+    if (!said) context.err() << "no answer from " << context.options.coordinator << ", retrying\n" << std::flush;
+    context.interrupt.wait_for(delay);
+    delay = std::min(delay * 2, kLongestDelay);
+  }
+}
+
+absl::StatusOr<v1::Job> get_job(Context& context, const std::string& name) {
+  v1::GetJobRequest request;
+  request.set_name(name);
+  return call(context, &v1::Jobs::StubInterface::GetJob, request);
+}
+
+absl::StatusOr<v1::ListJobsResponse> list_jobs(Context& context, const std::vector<v1::Job::State>& states) {
+  v1::ListJobsRequest request;
+  request.set_page_size(kPageSize);
+  for (const v1::Job::State state : states) request.add_states(state);
+  v1::ListJobsResponse all;
+  for (;;) {
+    absl::StatusOr<v1::ListJobsResponse> page = call(context, &v1::Jobs::StubInterface::ListJobs, request);
+    if (!page.ok()) return page.status();
+    for (v1::Job& job : *page->mutable_jobs()) *all.add_jobs() = std::move(job);
+    // A token that does not move would never end.
+    if (page->next_page_token().empty() || page->next_page_token() == request.page_token()) return all;
+    request.set_page_token(page->next_page_token());
+  }
+}
+
+}  // namespace telar::client

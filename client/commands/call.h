@@ -1,0 +1,33 @@
+// One call to the coordinator with a deadline, and retries where they are safe.
+#pragma once
+
+#include <functional>
+
+#include "absl/status/statusor.h"
+#include "client/commands/context.h"
+
+namespace telar::client {
+
+// Runs `attempt` under the call timeout. With `retry`, UNAVAILABLE is tried again (saying so once on stderr) until the
+// timeout: only for requests that read, or that carry a request_id.
+absl::Status call(Context& context, bool retry, const std::function<grpc::Status(grpc::ClientContext*)>& attempt);
+
+template <typename Request, typename Response>
+using Method = grpc::Status (v1::Jobs::StubInterface::*)(grpc::ClientContext*, const Request&, Response*);
+
+template <typename Request, typename Response>
+absl::StatusOr<Response> call(Context& context, Method<Request, Response> method, const Request& request,
+                              bool retry = false) {
+  Response response;
+  const absl::Status status = call(context, retry, [&](grpc::ClientContext* client) {
+    return (context.jobs.get()->*method)(client, request, &response);
+  });
+  if (!status.ok()) return status;
+  return response;
+}
+
+absl::StatusOr<v1::Job> get_job(Context& context, const std::string& name);
+absl::StatusOr<v1::ListJobsResponse> list_jobs(Context& context,
+                                               const std::vector<v1::Job::State>& states);  // All pages.
+
+}  // namespace telar::client

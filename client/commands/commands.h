@@ -1,0 +1,60 @@
+// The subcommands. Each prints results on out and trouble on err, and returns the exit code.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/commands/context.h"
+
+namespace telar::client {
+
+struct SubmitOptions {
+  std::string file;  // "-": standard input.
+  bool dry_run = false;
+  bool watch = false;
+  bool wait = false;
+  std::string name;               // Replaces spec.name.
+  std::vector<std::string> sets;  // "path=value", applied after the file in this order.
+  std::optional<Milliseconds> wait_timeout;
+};
+// Prints the new job's id on the first line of stdout.
+int submit(Context& context, const SubmitOptions& options);
+
+struct ListOptions {
+  std::vector<std::string> states;  // In any case; empty: all.
+};
+int list(Context& context, const ListOptions& options);
+
+int describe(Context& context, const std::string& job);
+
+struct WatchOptions {
+  std::string job;
+  std::optional<Milliseconds> wait_timeout;
+};
+int watch(Context& context, const WatchOptions& options);
+
+struct LogsOptions {
+  std::string job;
+  bool follow = false;
+  uint32_t rank = 0;
+  uint64_t epoch = 0;   // 0: from the first one on.
+  uint64_t offset = 0;  // Into the first epoch that is read.
+};
+// Writes the log's bytes to stdout as they are.
+int logs(Context& context, const LogsOptions& options);
+
+struct CancelOptions {
+  std::string job;
+  bool wait = false;
+  std::optional<Milliseconds> wait_timeout;
+};
+// With wait: kOk once the job is CANCELLED, kRefused when it ended otherwise first.
+int cancel(Context& context, const CancelOptions& options);
+
+int nodes(Context& context);
+int version(Context& context, bool client_only);
+int explain_field(Context& context, const std::string& path);
+
+}  // namespace telar::client

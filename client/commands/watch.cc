@@ -1,0 +1,16 @@
+#include "client/commands/commands.h"
+#include "client/commands/follow_job.h"
+#include "client/commands/report.h"
+#include "client/commands/resolve_job.h"
+
+namespace telar::client {
+
+int watch(Context& context, const WatchOptions& options) {
+  const absl::StatusOr<v1::Job> job = resolve_job(context, options.job);
+  if (!job.ok()) return report(context, job.status());
+  const JobEnd end = follow_job(context, *job, {.quiet = false, .wait_timeout = options.wait_timeout});
+  if (end.job) print_end(context, *end.job);
+  return end.code;
+}
+
+}  // namespace telar::client

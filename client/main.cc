@@ -1,0 +1,254 @@
+// `telar`: parses the command line and runs one command. The one file that includes CLI11, which is slow to compile.
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <set>
+#include <thread>
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "absl/synchronization/mutex.h"
+#include "client/commands/commands.h"
+#include "client/commands/exit_codes.h"
+#include "client/commands/report.h"
+#include "common/process.h"
+
+namespace telar::client {
+namespace {
+
+struct CommandLine {
+  Options options;
+  std::function<int(Context&)> command;
+  bool needs_coordinator = true;
+};
+
+CLI::Option* add_duration(CLI::App& app, const std::string& name, std::optional<Milliseconds>& value,
+                          const std::string& help) {
+  const auto parse = [&value, name](const std::string& text) {
+    value = parse_duration(text);
+    if (!value) throw CLI::ValidationError(name, "got '" + text + "', want a time like 90s, 5m, 2h or 250ms");
+  };
+  return app.add_option_function<std::string>(name, parse, help)->type_name("TIME");
+}
+
+void add_globals(CLI::App& app, Options& options) {
+  static const std::map<std::string, Output> kOutputs = {{"table", Output::kTable},
+                                                         {"wide", Output::kWide},
+                                                         {"json", Output::kJson},
+                                                         {"yaml", Output::kYaml},
+                                                         {"name", Output::kName}};
+  app.add_option("--coordinator", options.coordinator, "Address of the coordinator")
+      ->envname("TELAR_COORDINATOR")
+      ->type_name("HOST:PORT")
+      ->capture_default_str();
+  const auto parse = [&options](const std::string& text) {
+    const auto found = kOutputs.find(text);
+    if (found == kOutputs.end()) {
+      throw CLI::ValidationError("--output", "got '" + text + "', want table, wide, json, yaml or name");
+    }
+    options.output = found->second;
+  };
+  app.add_option_function<std::string>("-o,--output", parse, "table, wide, json, yaml or name")->type_name("FORMAT");
+  app.add_flag("--no-headers", options.no_headers, "No header line above a table");
+  add_duration(app, "--timeout", options.timeout,
+               "Longest wait for an answer (default 10s); of a stream, longest time without contact (default 60s)");
+}
+
+void add_submit(CLI::App& app, CommandLine& line) {
+  auto* options = new SubmitOptions;  // Lives as long as the program, as the parser refers to it.
+  CLI::App* command = app.add_subcommand("submit", "Submit a job from a spec; prints its id");
+  command->add_option("file", options->file, "Spec in YAML, JSON or textproto; - reads standard input")->required();
+  command->add_flag("--dry-run", options->dry_run, "Only check the spec; prints it with every default filled in");
+  auto* watching = command->add_flag("--watch", options->watch, "Follow the job to its end");
+  command->add_flag("--wait", options->wait, "Wait for its end without progress")->excludes(watching);
+  command->add_option("--name", options->name, "Label of the job, in place of the spec's name");
+  command->add_option("--set", options->sets, "Replace one field of the spec; may be repeated")
+      ->type_name("PATH=VALUE")
+      ->allow_extra_args(false);
+  add_duration(*command, "--wait-timeout", options->wait_timeout, "Stop waiting after this; the job goes on");
+  command->callback(
+      [&line, options] { line.command = [options](Context& context) { return submit(context, *options); }; });
+}
+
+void add_reading(CLI::App& app, CommandLine& line) {
+  auto* options = new ListOptions;
+  CLI::App* command = app.add_subcommand("list", "List jobs, newest first");
+  command->add_option("--state", options->states, "Only jobs in this state; may be repeated")->allow_extra_args(false);
+  command->callback(
+      [&line, options] { line.command = [options](Context& context) { return list(context, *options); }; });
+
+  auto* job = new std::string;
+  command = app.add_subcommand("describe", "Show one job");
+  command->add_option("job", *job, "Id, full name, or label")->required();
+  command->callback([&line, job] { line.command = [job](Context& context) { return describe(context, *job); }; });
+
+  command = app.add_subcommand("nodes", "List nodes and their devices");
+  command->callback([&line] { line.command = nodes; });
+
+  auto* client_only = new bool(false);
+  command = app.add_subcommand("version", "Show the version of this program and of the coordinator");
+  command->add_flag("--client", *client_only, "Do not ask the coordinator");
+  command->callback([&line, client_only] {
+    line.needs_coordinator = !*client_only;
+    line.command = [client_only](Context& context) { return version(context, *client_only); };
+  });
+
+  auto* path = new std::string;
+  command = app.add_subcommand("explain", "Show what a field of the spec means");
+  command->add_option("field", *path, "Path of the field, as model.heads; none: the whole spec");
+  command->callback([&line, path] {
+    line.needs_coordinator = false;
+    line.command = [path](Context& context) { return explain_field(context, *path); };
+  });
+}
+
+void add_following(CLI::App& app, CommandLine& line) {
+  auto* watching = new WatchOptions;
+  CLI::App* command = app.add_subcommand("watch", "Follow a job to its end; Ctrl-C detaches, the job goes on");
+  command->add_option("job", watching->job, "Id, full name, or label")->required();
+  add_duration(*command, "--wait-timeout", watching->wait_timeout, "Stop watching after this; the job goes on");
+  command->callback(
+      [&line, watching] { line.command = [watching](Context& context) { return watch(context, *watching); }; });
+
+  auto* log = new LogsOptions;
+  command = app.add_subcommand("logs", "Print the log of one rank");
+  command->add_option("job", log->job, "Id, full name, or label")->required();
+  command->add_flag("-f,--follow", log->follow, "Go on until the job ends");
+  command->add_option("--rank", log->rank, "Which rank")->capture_default_str();
+  command->add_option("--epoch", log->epoch, "Only this allocation epoch; default: all in turn");
+  command->add_option("--offset", log->offset, "First byte");
+  command->callback([&line, log] { line.command = [log](Context& context) { return logs(context, *log); }; });
+
+  auto* ending = new CancelOptions;
+  command = app.add_subcommand("cancel", "End a job");
+  command->add_option("job", ending->job, "Id, full name, or label")->required();
+  command->add_flag("--wait", ending->wait, "Wait until every process of it is gone");
+  add_duration(*command, "--wait-timeout", ending->wait_timeout, "Stop waiting after this");
+  command->callback(
+      [&line, ending] { line.command = [ending](Context& context) { return cancel(context, *ending); }; });
+}
+
+// The words that may follow, taken from the parser itself: subcommands first, then the options of the one chosen.
+std::string bash_completion(const CLI::App& app) {
+  const auto words = [](const CLI::App& of) {
+    std::string all;
+    for (const CLI::Option* option : of.get_options()) {
+      for (const std::string& name : option->get_lnames()) all += "--" + name + " ";
+      for (const std::string& name : option->get_snames()) all += "-" + name + " ";
+    }
+    return all;
+  };
+  std::string names, cases;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names += command->get_name() + " ";
+    cases += "      " + command->get_name() + ") words=\"" + words(*command) + words(app) + "\"; break ;;\n";
+  }
+  return "_telar() {\n"
+         "  local current=\"${COMP_WORDS[COMP_CWORD]}\" word words=\"" +
+         names + words(app) +
+         "\"\n"
+         "  for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n"
+         "    case \"$word\" in\n" +
+         cases +
+         "    esac\n"
+         "  done\n"
+         "  COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
+         "  [[ ${#COMPREPLY[@]} -gt 0 ]] || COMPREPLY=($(compgen -f -- \"$current\"))\n"
+         "}\n"
+         "complete -o filenames -F _telar telar\n";
+}
+
+void add_completion(CLI::App& app, CommandLine& line) {
+  auto* shell = new std::string;
+  CLI::App* command = app.add_subcommand("completion", "Print a completion script: source <(telar completion bash)");
+  command->add_option("shell", *shell, "bash or zsh")->required()->check(CLI::IsMember({"bash", "zsh"}));
+  command->callback([&app, &line, shell] {
+    line.needs_coordinator = false;
+    line.command = [&app, shell](Context& context) {
+      if (*shell == "zsh") context.out() << "autoload -U +X bashcompinit && bashcompinit\n";
+      context.out() << bash_completion(app);
+      return static_cast<int>(kOk);
+    };
+  });
+}
+
+// The first Ctrl-C detaches a command that waits; any other signal ends the program at once, as by default.
+// Signals that the parent ignores (nohup, background jobs of a script) stay ignored.
+void handle_signals(Interrupt& interrupt) {
+  std::set<int> ignored = {SIGUSR1};
+  for (const int signal : {SIGINT, SIGHUP, SIGTERM}) {
+    struct sigaction action = {};
+    if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) ignored.insert(signal);
+  }
+  block_signals();
+  std::thread([&interrupt, ignored] {
+    for (;;) {
+      const int signal = wait_for_signal();
+      if (ignored.contains(signal)) continue;
+      if (signal == SIGINT && interrupt.trigger()) continue;
+      _exit(128 + signal);
+    }
+  }).detach();
+}
+
+int terminal_width() {
+  winsize size = {};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+int run(CommandLine& line, Interrupt& interrupt) {
+  const bool live = isatty(STDERR_FILENO) == 1;
+  const char* no_colour = std::getenv("NO_COLOR");
+  const char* terminal_type = std::getenv("TERM");
+  const bool dumb = terminal_type == nullptr || std::string(terminal_type) == "dumb";
+  const bool colour = live && !dumb && (no_colour == nullptr || *no_colour == '\0');
+  const RealClock clock;
+  Context context{
+      line.options, {std::cin, std::cout, std::cerr, live && !dumb, colour, terminal_width}, clock, interrupt, nullptr};
+  if (line.needs_coordinator) {
+    auto stub = make_stub(line.options.coordinator);
+    if (!stub.ok()) return report(context, stub.status());
+    context.jobs = *std::move(stub);
+  }
+  const int code = line.command(context);
+  std::cout.flush();
+  return code;
+}
+
+int main(int argc, char** argv) {
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  static Interrupt& interrupt = *new Interrupt;  // The signal thread outlives main.
+  handle_signals(interrupt);
+  static CommandLine line;
+  CLI::App app("telar: train transformer language models on a cluster", "telar");
+  app.fallthrough();  // Global options are taken behind the subcommand too.
+  app.footer(kExitCodeHelp);
+  add_globals(app, line.options);
+  add_submit(app, line);
+  add_reading(app, line);
+  add_following(app, line);
+  add_completion(app, line);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app.help();
+    return kOk;
+  } catch (const CLI::ParseError& failure) {
+    std::cerr << "error: " << failure.what() << "; see telar --help\n";
+    return kUsage;
+  }
+  if (!line.command) {
+    std::cerr << app.help();
+    return kUsage;
+  }
+  return run(line, interrupt);
+}
+
+}  // namespace
+}  // namespace telar::client
+
+int main(int argc, char** argv) { return telar::client::main(argc, argv); }

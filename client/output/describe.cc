@@ -1,0 +1,121 @@
+#include "client/output/describe.h"
+
+#include <cctype>
+#include <sstream>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "client/output/format.h"
+#include "client/output/message.h"
+#include "client/output/table.h"
+
+namespace telar::client {
+namespace {
+
+std::string field(const std::string& name, const std::string& value) {
+  const std::string label = name + ":";
+  return label + std::string(label.size() < 13 ? 13 - label.size() : 1, ' ') + value + "\n";
+}
+
+// Generated text on lines of its own; whatever bytes the model made, nothing but text reaches the terminal.
+std::string sample_block(const std::string& text) {
+  std::istringstream lines(text);
+  std::string block;
+  for (std::string line; std::getline(lines, line);) block += "  " + one_line(line) + "\n";
+  return block;
+}
+
+// What a run has brought so far.
+std::string results(const v1::Job& job) {
+  const v1::Progress& progress = job.progress();
+  std::string page;
+  if (progress.step() > 0) {
+    page += field("Loss", loss(progress.first_loss()) + " -> " + loss(progress.loss()));
+    if (progress.eval_loss() != 0) page += field("Eval loss", loss(progress.eval_loss()));
+    page += field("Speed", absl::StrCat(count(progress.tokens_per_second()), " tokens/s, MFU ", mfu(progress)));
+  }
+  if (!progress.checkpoint_path().empty()) {
+    page += field("Checkpoint",
+                  absl::StrCat(one_line(progress.checkpoint_path()), " (step ", progress.checkpoint_step(), ")"));
+  }
+  if (!job.run_dir().empty()) page += field("Run dir", one_line(job.run_dir()));
+  page += field("Logs", "telar logs " + id_of(job.name()));
+  if (!progress.sample().empty()) page += "Sample:\n" + sample_block(progress.sample());
+  return page;
+}
+
+std::string failure_class(const v1::Job& job) {
+  return absl::AsciiStrToLower(v1::FailureClass_Name(job.failure_class()));
+}
+
+std::string times(const v1::Job& job, int64_t now_seconds) {
+  std::string page =
+      field("Created", time_text(job.create_time()) + " (" + age(job.create_time(), now_seconds) + " ago)");
+  if (job.has_start_time()) page += field("Started", time_text(job.start_time()));
+  if (job.has_end_time()) page += field("Ended", time_text(job.end_time()));
+  if (job.has_retry_time() && job.state() == v1::Job::QUEUED) {
+    page += field("Retry", "not before " + time_text(job.retry_time()));
+  }
+  return page;
+}
+
+std::string placement(const v1::Job& job) {
+  if (job.placement().empty()) return "";
+  Table table({"RANK", "NODE", "DEVICE", "STATE", "PID", "EXIT", "MESSAGE"});
+  for (const v1::RankPlacement& one : job.placement()) {
+    const std::string device = absl::StrCat(absl::AsciiStrToLower(v1::ResourceSpec::Kind_Name(one.device().kind())),
+                                            ":", one.device().index());
+    table.add({absl::StrCat(one.rank()), one.node(), device, v1::RankPlacement::State_Name(one.state()),
+               one.pid() > 0 ? absl::StrCat(one.pid()) : "-",
+               one.state() == v1::RankPlacement::EXITED ? absl::StrCat(one.exit_code()) : "-",
+               one_line(one.message())});
+  }
+  return "Placement:\n" + table.text(true, "  ");
+}
+
+std::string indented(const std::string& text) {
+  std::istringstream lines(text);
+  std::string block;
+  for (std::string line; std::getline(lines, line);) block += "  " + line + "\n";
+  return block;
+}
+
+}  // namespace
+
+std::string describe_page(const v1::Job& job, int64_t now_seconds) {
+  std::string page = field("Job", id_of(job.name()));
+  if (!job.spec().name().empty()) page += field("Name", one_line(job.spec().name()));
+  page += field("Full name", job.name()) + field("Uid", job.uid());
+  page += field("State", v1::Job::State_Name(job.state()));
+  if (!job.message().empty()) page += field("Message", one_line(job.message()));
+  if (job.failure_class() != v1::FAILURE_CLASS_UNSPECIFIED) page += field("Failure", failure_class(job));
+  page += times(job, now_seconds);
+  page += field("Epoch", absl::StrCat(job.epoch(), " (restarts ", job.restarts(), ", after node loss ",
+                                      job.node_restarts(), ")"));
+  if (job.parameters() > 0) page += field("Parameters", count(static_cast<double>(job.parameters())));
+  if (job.progress().total_steps() > 0) {
+    std::string step = absl::StrCat(job.progress().step(), "/", job.progress().total_steps());
+    if (!is_terminal(job.state()) && job.progress().eta_seconds() > 0) {
+      step += ", ETA " + duration(job.progress().eta_seconds());
+    }
+    page += field("Step", step);
+  }
+  page += results(job) + placement(job);
+  return page + "Spec:\n" + indented(to_yaml(job.spec()));
+}
+
+std::string summary(const v1::Job& job) {
+  std::string page = "Job " + id_of(job.name()) + " " + v1::Job::State_Name(job.state());
+  if (job.progress().total_steps() > 0) {
+    absl::StrAppend(&page, " at step ", job.progress().step(), "/", job.progress().total_steps());
+  }
+  if (job.has_start_time() && job.has_end_time()) {
+    page += " after " + duration(static_cast<double>(job.end_time().seconds() - job.start_time().seconds()));
+  }
+  page += "\n";
+  if (job.state() == v1::Job::FAILED) page += field("Failure", failure_class(job));
+  if (!job.message().empty()) page += field("Message", one_line(job.message()));
+  return page + results(job);
+}
+
+}  // namespace telar::client

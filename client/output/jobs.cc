@@ -1,0 +1,47 @@
+#include "client/output/jobs.h"
+
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "client/output/format.h"
+#include "client/output/table.h"
+
+namespace telar::client {
+namespace {
+
+std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }
+
+std::string step_of(const v1::Progress& progress) {
+  return progress.total_steps() == 0 ? "-" : absl::StrCat(progress.step(), "/", progress.total_steps());
+}
+
+}  // namespace
+
+std::string jobs_table(const v1::ListJobsResponse& jobs, bool wide, bool header, int64_t now_seconds) {
+  std::vector<std::string> titles = {"JOB", "NAME", "STATE", "STEP", "LOSS", "TOKENS/S", "AGE"};
+  if (wide) titles.insert(titles.end(), {"MFU", "ETA", "DEVICES", "NODES", "EPOCH", "RESTARTS", "MESSAGE"});
+  Table table(titles);
+  for (const v1::Job& job : jobs.jobs()) {
+    const v1::Progress& progress = job.progress();
+    std::vector<std::string> row = {id_of(job.name()),
+                                    or_dash(one_line(job.spec().name())),
+                                    v1::Job::State_Name(job.state()),
+                                    step_of(progress),
+                                    loss(progress.loss()),
+                                    progress.tokens_per_second() > 0 ? count(progress.tokens_per_second()) : "-",
+                                    age(job.create_time(), now_seconds)};
+    if (wide) {
+      std::set<std::string> nodes;
+      for (const auto& placed : job.placement()) nodes.insert(placed.node());
+      row.insert(row.end(),
+                 {progress.step() > 0 ? mfu(progress) : "-",
+                  progress.eta_seconds() > 0 && !is_terminal(job.state()) ? duration(progress.eta_seconds()) : "-",
+                  absl::StrCat(job.spec().resources().devices()), absl::StrCat(nodes.size()), absl::StrCat(job.epoch()),
+                  absl::StrCat(job.restarts() + job.node_restarts()), or_dash(one_line(job.message()))});
+    }
+    table.add(std::move(row));
+  }
+  return table.text(header);
+}
+
+}  // namespace telar::client

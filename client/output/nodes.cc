@@ -1,0 +1,63 @@
+#include "client/output/nodes.h"
+
+#include <map>
+#include <set>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/output/format.h"
+#include "client/output/table.h"
+
+namespace telar::client {
+namespace {
+
+std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }
+
+// "2 cpu", "8 gpu", "1 cpu, 4 gpu"
+std::string devices_of(const v1::Node& node) {
+  std::map<std::string, int> kinds;
+  for (const auto& one : node.devices()) {
+    ++kinds[absl::AsciiStrToLower(v1::ResourceSpec::Kind_Name(one.device().kind()))];
+  }
+  return or_dash(absl::StrJoin(
+      kinds, ", ", [](std::string* out, const auto& kind) { absl::StrAppend(out, kind.second, " ", kind.first); }));
+}
+
+std::string model_of(const v1::Node& node) {
+  std::set<std::string> models;
+  for (const auto& one : node.devices()) {
+    models.insert(absl::StrCat(one_line(one.device().model()), " ", bytes(one.device().memory_bytes())));
+  }
+  return or_dash(absl::StrJoin(models, ", "));
+}
+
+}  // namespace
+
+std::string nodes_table(const v1::ListNodesResponse& nodes, bool wide, bool header, int64_t now_seconds) {
+  std::vector<std::string> titles = {"NODE", "STATE", "DEVICES", "FREE", "JOBS", "HEARTBEAT"};
+  if (wide) titles.insert(titles.end(), {"MODEL", "METRICS", "VERSION", "REGISTERED"});
+  Table table(titles);
+  for (const v1::Node& node : nodes.nodes()) {
+    int free = 0;
+    std::set<std::string> jobs;
+    for (const auto& one : node.devices()) {
+      if (one.job().empty()) {
+        ++free;
+      } else {
+        jobs.insert(id_of(one.job()));
+      }
+    }
+    std::vector<std::string> row = {
+        one_line(node.name()), v1::Node::State_Name(node.state()), devices_of(node),
+        absl::StrCat(free),    or_dash(absl::StrJoin(jobs, ",")),  age(node.heartbeat_time(), now_seconds)};
+    if (wide) {
+      row.insert(row.end(), {model_of(node), or_dash(one_line(node.metrics_address())),
+                             or_dash(one_line(node.version())), age(node.register_time(), now_seconds)});
+    }
+    table.add(std::move(row));
+  }
+  return table.text(header);
+}
+
+}  // namespace telar::client

@@ -1,0 +1,91 @@
+#include "server/jobs/admission.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/errors.h"
+#include "worker/plan/resolve.h"
+
+namespace telar::server::jobs {
+namespace {
+
+constexpr size_t kMostRequestId = 128;
+
+bool label(const std::string& text) {
+  const auto allowed = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; };
+  return !text.empty() && text.size() <= 63 && std::all_of(text.begin(), text.end(), allowed) && text.front() != '-' &&
+         text.back() != '-';
+}
+
+void check_request(const v1::CreateJobRequest& request, std::vector<Violation>& found) {
+  if (project_of(request.parent()).empty()) {
+    found.push_back({"parent", absl::StrCat("'", request.parent(),
+                                            "' must be 'projects/{project}', or empty for "
+                                            "'projects/default'")});
+  }
+  if (request.request_id().size() > kMostRequestId) {
+    found.push_back({"request_id", absl::StrCat(request.request_id().size(), " characters; at most ", kMostRequestId,
+                                                " are kept, a UUID has 36")});
+  }
+}
+
+void check_name(const std::string& name, std::vector<Violation>& found) {
+  const bool told = std::any_of(found.begin(), found.end(),
+                                [](const Violation& violation) { return violation.field == "spec.name"; });
+  if (told || label(name)) return;
+  found.push_back({"spec.name", absl::StrCat("'", name,
+                                             "' must be 1 to 63 of a-z, 0-9 and '-', and begin and end "
+                                             "with a letter or digit")});
+}
+
+}  // namespace
+
+absl::Status admit(v1::CreateJobRequest& request, const cluster::Cluster& cluster) {
+  std::vector<Violation> found;
+  check_request(request, found);
+  if (!request.has_spec()) {
+    found.push_back({"spec", "is missing"});
+    return invalid(found);
+  }
+  v1::JobSpec& spec = *request.mutable_spec();
+  const bool gpus = cluster.count(v1::ResourceSpec::GPU).registered > 0;
+  for (const plan::SpecProblem& problem : plan::resolve(spec, gpus ? v1::ResourceSpec::GPU : v1::ResourceSpec::CPU)) {
+    found.push_back({problem.field, problem.description});
+  }
+  check_name(spec.name(), found);
+  if (!found.empty()) return invalid(found);
+
+  const v1::ResourceSpec& resources = spec.resources();
+  const uint32_t registered = cluster.count(resources.kind()).registered;
+  if (resources.devices() > registered && !resources.wait_for_capacity()) {
+    return error(absl::StatusCode::kFailedPrecondition, "INSUFFICIENT_DEVICES",
+                 absl::StrCat("spec.resources.devices: ", resources.devices(), " ", kind_name(resources.kind()),
+                              resources.devices() == 1 ? " device is" : " devices are", " wanted, the cluster has ",
+                              registered, "; ask for at most that, or set resources.wait_for_capacity"));
+  }
+  return absl::OkStatus();
+}
+
+std::string project_of(const std::string& parent) {
+  if (parent.empty()) return "projects/default";
+  constexpr size_t kPrefix = 9;  // "projects/"
+  if (parent.compare(0, kPrefix, "projects/") != 0 || !label(parent.substr(kPrefix))) return "";
+  return parent;
+}
+
+std::string kind_name(v1::ResourceSpec::Kind kind) { return v1::ResourceSpec::Kind_Name(kind); }
+
+std::string why_waiting(uint32_t devices, v1::ResourceSpec::Kind kind, const cluster::Cluster::Count& count) {
+  const std::string needs =
+      absl::StrCat("needs ", devices, " ", kind_name(kind), devices == 1 ? " device; " : " devices; ");
+  if (devices > count.registered) return absl::StrCat(needs, "the cluster has ", count.registered, " in all");
+  const std::string free = absl::StrCat(count.free, " free of ", count.registered);
+  if (count.ready < count.registered) {
+    return absl::StrCat(needs, free, " (", count.registered - count.ready, " on nodes that do not answer)");
+  }
+  if (devices <= count.free) return absl::StrCat(needs, free, ", but not as whole tensor-parallel groups on a node");
+  return absl::StrCat(needs, free);
+}
+
+}  // namespace telar::server::jobs

@@ -1,0 +1,26 @@
+// Whether a request to create a job can be accepted, and the complete spec that follows from it.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "server/cluster/cluster.h"
+#include "telar/v1/jobs.pb.h"
+
+namespace telar::server::jobs {
+
+// Completes request.spec by its defaults. INVALID_ARGUMENT with every violation at once when the spec can never work;
+// FAILED_PRECONDITION (INSUFFICIENT_DEVICES) when this cluster has fewer devices than it wants, unless
+// resources.wait_for_capacity.
+absl::Status admit(v1::CreateJobRequest& request, const cluster::Cluster& cluster);
+
+// "projects/default" for an empty parent; empty when it is no such name.
+std::string project_of(const std::string& parent);
+
+// "CPU", "GPU"
+std::string kind_name(v1::ResourceSpec::Kind kind);
+
+// Why a job waits: never-now and not-now told apart.
+std::string why_waiting(uint32_t devices, v1::ResourceSpec::Kind kind, const cluster::Cluster::Count& count);
+
+}  // namespace telar::server::jobs

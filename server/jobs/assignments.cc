@@ -1,0 +1,51 @@
+#include "server/jobs/assignments.h"
+
+#include "server/jobs/transitions.h"
+
+namespace telar::server::jobs {
+
+std::optional<v1::Assignment::Desired> desired(const JobRecord& record, uint32_t rank) {
+  const v1::Job& job = record.job();
+  if (!placed(job.state())) return std::nullopt;
+  const v1::RankPlacement& place = job.placement(static_cast<int>(rank));
+  if (place.state() == v1::RankPlacement::LOST) return std::nullopt;
+  if (place.state() == v1::RankPlacement::EXITED) {
+    if (record.ranks(static_cast<int>(rank)).output_shipped()) return std::nullopt;
+    return v1::Assignment::STOP;
+  }
+  return ending(job.state()) ? v1::Assignment::STOP : v1::Assignment::RUN;
+}
+
+v1::RankPlan rank_plan(const JobRecord& record, uint32_t rank, const std::string& rendezvous_address,
+                       const std::string& listen_host) {
+  const v1::Job& job = record.job();
+  const v1::JobSpec& spec = job.spec();
+  v1::RankPlan plan;
+  plan.set_job(job.name());
+  plan.set_job_uid(job.uid());
+  plan.set_epoch(job.epoch());
+  plan.set_rank(rank);
+  plan.set_world_size(static_cast<uint32_t>(job.placement_size()));
+  plan.set_tp(spec.parallel().tensor());
+  plan.set_pp(spec.parallel().pipeline());
+  plan.set_dp(spec.parallel().data());
+  *plan.mutable_spec() = spec;
+  *plan.mutable_device() = job.placement(static_cast<int>(rank)).device();
+  plan.set_threads(spec.resources().threads());  // 0: the worker knows its cores.
+  plan.set_run_dir(job.run_dir());
+  if (job.placement_size() > 1) plan.set_rendezvous_address(rendezvous_address);
+  plan.set_listen_host(listen_host);
+  return plan;
+}
+
+bool assignments_differ(const JobRecord& before, const JobRecord& after) {
+  if (before.job().epoch() != after.job().epoch()) return true;
+  if (before.job().placement_size() != after.job().placement_size()) return true;
+  for (int rank = 0; rank < after.job().placement_size(); ++rank) {
+    const auto number = static_cast<uint32_t>(rank);
+    if (desired(before, number) != desired(after, number)) return true;
+  }
+  return false;
+}
+
+}  // namespace telar::server::jobs

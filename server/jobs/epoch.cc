@@ -1,0 +1,263 @@
+#include "server/jobs/epoch.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "server/cluster/times.h"
+#include "server/jobs/restart_policy.h"
+#include "server/jobs/transitions.h"
+
+namespace telar::server::jobs {
+namespace {
+
+using v1::Job;
+using v1::RankPlacement;
+
+constexpr int kInterrupted = 10;  // Exit code of a rank that saved its state on SIGTERM.
+constexpr int kKilled = 128 + 9;
+constexpr int kTerminated = 128 + 15;
+
+RankPlacement& place_of(Draft& draft, uint32_t rank) { return *draft.job().mutable_placement(static_cast<int>(rank)); }
+RankRecord& record_of(Draft& draft, uint32_t rank) { return *draft.record().mutable_ranks(static_cast<int>(rank)); }
+
+void add_failure(Draft& draft, uint32_t rank, v1::FailureClass failure_class, const std::string& message) {
+  Failure* failure = draft.record().add_failures();
+  failure->set_rank(rank);
+  failure->set_node(place_of(draft, rank).node());
+  failure->set_failure_class(failure_class);
+  failure->set_message(message);
+}
+
+bool died_of_our_stop(const Draft& draft, int exit_code, std::chrono::milliseconds grace) {
+  if (!ending(draft.job().state())) return false;
+  if (exit_code == kTerminated) return true;
+  return exit_code == kKilled && draft.now() >= cluster::to_wall(draft.record().stop_time()) + grace;
+}
+
+// Decides whether the end of a process is a failure of the job.
+void judge_exit(Draft& draft, const v1::RankStatus& status, bool told_to_stop, std::chrono::milliseconds grace) {
+  RankRecord& rank = record_of(draft, status.rank());
+  const int code = status.exit_code();
+  const bool stopping = ending(draft.job().state());
+  if (code == kInterrupted || (code == 0 && rank.interrupted())) {
+    rank.set_interrupted(true);
+    if (!stopping || !told_to_stop)
+      add_failure(draft, status.rank(), v1::FAILURE_CLASS_UNSPECIFIED, "its state is saved");
+    return;
+  }
+  if (code == 0) {
+    if (rank.finished() || stopping) return;
+    add_failure(draft, status.rank(), v1::INTERNAL, "exited with code 0 before its run was complete");
+    return;
+  }
+  if (died_of_our_stop(draft, code, grace)) return;
+  const bool own_words = rank.failure_class() != v1::FAILURE_CLASS_UNSPECIFIED;
+  v1::FailureClass failure_class = own_words ? rank.failure_class() : status.failure_class();
+  if (failure_class == v1::FAILURE_CLASS_UNSPECIFIED) failure_class = v1::CRASH;
+  std::string message = own_words ? rank.failure_message() : status.message();
+  if (message.empty()) {
+    message = code > 128 ? absl::StrCat("killed by signal ", code - 128) : absl::StrCat("exit code ", code);
+  }
+  add_failure(draft, status.rank(), failure_class, message);
+}
+
+// Every process is gone and its output is here, or its node is lost.
+bool all_gone(const JobRecord& record) {
+  for (int i = 0; i < record.job().placement_size(); ++i) {
+    const RankPlacement& place = record.job().placement(i);
+    const bool shipped = place.state() == RankPlacement::EXITED && record.ranks(i).output_shipped();
+    if (!shipped && place.state() != RankPlacement::LOST) return false;
+  }
+  return true;
+}
+
+bool all_finished(const JobRecord& record) {
+  return all_gone(record) && record.failures().empty() &&
+         std::all_of(record.ranks().begin(), record.ranks().end(),
+                     [](const RankRecord& rank) { return rank.finished(); });
+}
+
+bool all_run(const JobRecord& record) {
+  return std::all_of(record.job().placement().begin(), record.job().placement().end(), [](const RankPlacement& place) {
+    return place.state() == RankPlacement::RUNNING || place.state() == RankPlacement::EXITED;
+  });
+}
+
+void queue_again(Draft& draft, const Verdict& verdict) {
+  Job& job = draft.job();
+  std::string reason;
+  std::chrono::seconds delay(0);
+  switch (verdict.budget) {
+    case Budget::kNone:
+      reason = absl::StrCat("goes on after ", verdict.message);
+      break;
+    case Budget::kOwn:
+      job.set_restarts(job.restarts() + 1);
+      delay = backoff(job.spec().restart().backoff_seconds(), job.restarts());
+      reason = absl::StrCat("restart ", job.restarts(), " of ", job.spec().restart().max_restarts(), " after ",
+                            verdict.message);
+      break;
+    case Budget::kNode:
+      job.set_node_restarts(job.node_restarts() + 1);
+      reason = absl::StrCat("node restart ", job.node_restarts(), " of ", job.spec().restart().max_node_restarts(),
+                            " after ", verdict.message);
+      break;
+  }
+  *job.mutable_retry_time() = cluster::to_timestamp(draft.now() + delay);
+  draft.transition(Job::QUEUED, reason);
+  draft.note_restart(verdict.failure_class);
+  job.clear_placement();
+  draft.record().clear_ranks();
+  draft.record().clear_failures();
+  draft.record().clear_stop_time();
+}
+
+void fail(Draft& draft, const Verdict& verdict) {
+  draft.job().set_failure_class(verdict.failure_class);
+  draft.transition(Job::FAILING, verdict.message);
+}
+
+// One move of the machine; false when there is none.
+bool step(Draft& draft) {
+  const JobRecord& record = draft.record();
+  const bool gone = all_gone(record);
+  switch (record.job().state()) {
+    case Job::STARTING:
+    case Job::RUNNING: {
+      if (!record.failures().empty()) {
+        const Verdict verdict = judge(record);
+        if (verdict.definite && !verdict.retry) {
+          fail(draft, verdict);
+        } else {
+          draft.transition(Job::RESTARTING, verdict.message);
+        }
+        return true;
+      }
+      const std::string all = absl::StrCat("all ", record.ranks_size(), " ranks ");
+      if (all_finished(record)) {
+        draft.transition(Job::SUCCEEDED, all + "finished");
+        return true;
+      }
+      if (record.job().state() == Job::RUNNING || !all_run(record)) return false;
+      draft.transition(Job::RUNNING, all + "run");
+      return true;
+    }
+    case Job::RESTARTING: {
+      const Verdict verdict = judge(record);
+      if (!verdict.retry && (verdict.definite || gone)) {
+        fail(draft, verdict);
+        return true;
+      }
+      if (!gone) return false;
+      queue_again(draft, verdict);
+      return true;
+    }
+    case Job::CANCELLING:
+      if (gone) draft.transition(Job::CANCELLED, "cancelled");
+      return gone;
+    case Job::FAILING:
+      if (gone) draft.transition(Job::FAILED, std::string(record.job().message()));
+      return gone;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+void begin_epoch(Draft& draft, const std::vector<cluster::Slot>& slots) {
+  Job& job = draft.job();
+  job.set_epoch(job.epoch() + 1);
+  job.clear_retry_time();
+  job.clear_placement();
+  draft.record().clear_ranks();
+  draft.record().clear_failures();
+  draft.record().clear_stop_time();
+  for (const cluster::Slot& slot : slots) {
+    RankPlacement* place = job.add_placement();
+    place->set_rank(static_cast<uint32_t>(job.placement_size()) - 1);
+    place->set_node(slot.node);
+    *place->mutable_device() = slot.device;
+    place->set_state(RankPlacement::ASSIGNED);
+    draft.record().add_ranks();
+  }
+  draft.transition(Job::STARTING, absl::StrCat("placed ", slots.size(), slots.size() == 1 ? " rank" : " ranks"));
+}
+
+void observe(Draft& draft, const v1::RankStatus& status, bool told_to_stop, std::chrono::milliseconds grace) {
+  RankPlacement& place = place_of(draft, status.rank());
+  RankRecord& rank = record_of(draft, status.rank());
+  if (place.state() == RankPlacement::LOST) return;
+  if (status.state() == RankPlacement::RUNNING && place.state() == RankPlacement::ASSIGNED) {
+    place.set_state(RankPlacement::RUNNING);
+    place.set_pid(status.pid());
+    draft.touch();
+  }
+  if (status.state() != RankPlacement::EXITED) return;
+  if (place.state() != RankPlacement::EXITED) {
+    place.set_state(RankPlacement::EXITED);
+    if (status.pid() != 0) place.set_pid(status.pid());
+    place.set_exit_code(status.exit_code());
+    place.set_message(status.message());
+    if (status.finished()) rank.set_finished(true);
+    judge_exit(draft, status, told_to_stop, grace);
+    draft.touch();
+  }
+  if (status.output_shipped() && !rank.output_shipped()) {
+    rank.set_output_shipped(true);
+    draft.touch();
+  }
+}
+
+void observe_absence(Draft& draft, uint32_t rank, bool heard_stop) {
+  RankPlacement& place = place_of(draft, rank);
+  switch (place.state()) {
+    case RankPlacement::RUNNING:
+      if (!ending(draft.job().state())) add_failure(draft, rank, v1::NODE_LOST, "its worker came back without it");
+      place.set_message("its worker came back without it");
+      break;
+    case RankPlacement::ASSIGNED:
+      if (!heard_stop) return;  // On its way.
+      place.set_message("never started");
+      break;
+    case RankPlacement::EXITED:
+      if (record_of(draft, rank).output_shipped()) return;
+      break;
+    default:
+      return;
+  }
+  place.set_state(RankPlacement::EXITED);
+  record_of(draft, rank).set_output_shipped(true);  // There is nobody left to ship more.
+  draft.touch();
+}
+
+void lose(Draft& draft, uint32_t rank) {
+  RankPlacement& place = place_of(draft, rank);
+  if (place.state() == RankPlacement::LOST) return;
+  if (place.state() == RankPlacement::EXITED) {
+    if (record_of(draft, rank).output_shipped()) return;
+    record_of(draft, rank).set_output_shipped(true);
+  } else {
+    place.set_state(RankPlacement::LOST);
+    place.set_message("the lease of its node ran out");
+    add_failure(draft, rank, v1::NODE_LOST, place.message());
+  }
+  draft.touch();
+}
+
+void cancel(Draft& draft) {
+  const Job::State state = draft.job().state();
+  if (state == Job::QUEUED) {
+    draft.job().clear_retry_time();
+    draft.transition(Job::CANCELLED, "cancelled while it was queued");
+  } else if (state == Job::STARTING || state == Job::RUNNING || state == Job::RESTARTING) {
+    draft.transition(Job::CANCELLING, "cancel was asked for");
+  }
+}
+
+void settle(Draft& draft) {
+  while (step(draft)) {
+  }
+}
+
+}  // namespace telar::server::jobs

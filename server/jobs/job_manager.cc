@@ -1,0 +1,280 @@
+// Opening, storing, and what people ask for. Workers: job_manager_workers.cc. The queue: job_manager_queue.cc.
+#include "server/jobs/job_manager.h"
+
+#include <algorithm>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/errors.h"
+#include "common/process.h"
+#include "server/cluster/times.h"
+#include "server/jobs/admission.h"
+#include "server/jobs/assignments.h"
+#include "server/jobs/epoch.h"
+#include "server/jobs/progress.h"
+#include "server/jobs/transitions.h"
+#include "worker/plan/resolve.h"
+
+namespace telar::server::jobs {
+namespace {
+
+constexpr int kIdCharacters = 8;
+constexpr int kDefaultPage = 50;
+constexpr int kMostPage = 1000;
+constexpr size_t kLogChunk = 64 << 10;
+
+std::string request_key(const char* method, const std::string& request_id) {
+  return request_id.empty() ? "" : absl::StrCat(method, ":", request_id);
+}
+
+absl::Status not_found(const std::string& name) {
+  return error(absl::StatusCode::kNotFound, "JOB_NOT_FOUND", absl::StrCat("job '", name, "' does not exist"));
+}
+
+}  // namespace
+
+JobManager::JobManager(JobOptions options, const Clock* clock, store::Store* store, store::LogStore* logs,
+                       Observer* observer)
+    : options_(std::move(options)),
+      clock_(clock),
+      store_(store),
+      logs_(logs),
+      observer_(observer),
+      cluster_(clock, options_.lease),
+      next_version_(static_cast<uint64_t>(
+          std::chrono::duration_cast<std::chrono::microseconds>(clock->wall().time_since_epoch()).count())) {}
+
+absl::StatusOr<std::unique_ptr<JobManager>> JobManager::open(JobOptions options, const Clock* clock,
+                                                             store::Store* store, store::LogStore* logs,
+                                                             Observer* observer) {
+  std::unique_ptr<JobManager> manager(new JobManager(std::move(options), clock, store, logs, observer));
+  std::lock_guard<std::mutex> hold(manager->mutex_);
+  if (absl::Status status = manager->replay(); !status.ok()) return status;
+  return manager;
+}
+
+absl::Status JobManager::replay() {
+  auto rows = store_->jobs();
+  if (!rows.ok()) return rows.status();
+  for (const store::JobRow& row : *rows) {
+    JobRecord record;
+    if (!record.ParseFromString(row.blob)) {
+      return absl::DataLossError(absl::StrCat("store: the record of job ", row.id, " cannot be read"));
+    }
+    apply(JobRecord(), record);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const JobRecord*> JobManager::find(const std::string& name) const {
+  const auto found = jobs_.find(job_id(name));
+  if (found == jobs_.end() || found->second.job().name() != name) return not_found(name);
+  return &found->second;
+}
+
+Draft JobManager::draft_of(const std::string& id) const { return Draft(jobs_.at(id), clock_->wall()); }
+
+absl::Status JobManager::commit(Draft& draft) {
+  settle(draft);
+  auto batch = draft.finish();
+  if (!batch.ok()) return batch.status();
+  if (absl::Status status = store_->commit(*batch); !status.ok()) return status;
+  const auto known = jobs_.find(batch->job.id);
+  const JobRecord before = known == jobs_.end() ? JobRecord() : known->second;
+  apply(before, draft.record());
+  if (observer_ != nullptr && draft.restarted()) observer_->on_restart(*draft.restarted());
+  changes_.notify();
+  return absl::OkStatus();
+}
+
+// Every index follows from the record alone, so that a replay gives the same.
+void JobManager::apply(const JobRecord& before, const JobRecord& after) {
+  const v1::Job& job = after.job();
+  const std::string id = job_id(job.name());
+  jobs_[id] = after;
+  by_order_[after.order()] = id;
+  if (job.state() == v1::Job::QUEUED) {
+    queued_[after.order()] = id;
+  } else {
+    queued_.erase(after.order());
+  }
+  if (placed(job.state())) {
+    if (before.job().epoch() != job.epoch()) {
+      for (const v1::RankPlacement& place : job.placement()) cluster_.hold(place.node(), place.device(), job.name());
+    }
+    placed_.insert(id);
+  } else {
+    placed_.erase(id);
+    stops_.erase(id);
+    cluster_.release(job.name());
+  }
+  if (assignments_differ(before, after)) {
+    bump(before.job());
+    bump(job);
+  }
+}
+
+void JobManager::bump(const v1::Job& job) {
+  for (const v1::RankPlacement& place : job.placement()) versions_[place.node()] = ++next_version_;
+}
+
+absl::StatusOr<std::unique_ptr<v1::Job>> JobManager::replayed(const std::string& request) const {
+  if (request.empty()) return std::unique_ptr<v1::Job>();
+  auto answer = store_->answer(request);
+  if (!answer.ok()) return answer.status();
+  if (!answer->has_value()) return std::unique_ptr<v1::Job>();
+  auto job = std::make_unique<v1::Job>();
+  if (!job->ParseFromString(**answer)) return absl::DataLossError(absl::StrCat("store: answer ", request));
+  return job;
+}
+
+absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  const std::string key = request.validate_only() ? "" : request_key("create", request.request_id());
+  auto first = replayed(key);
+  if (!first.ok()) return first.status();
+  if (*first) return **first;
+  if (absl::Status status = admit(request, cluster_); !status.ok()) return status;
+
+  JobRecord record;
+  v1::Job& job = *record.mutable_job();
+  *job.mutable_spec() = request.spec();
+  job.set_parameters(plan::parameter_count(request.spec().model()));
+  begin_progress(record);
+  if (request.validate_only()) return job;
+
+  std::string id = random_id(kIdCharacters);
+  while (jobs_.count(id) != 0) id = random_id(kIdCharacters);
+  job.set_name(absl::StrCat(project_of(request.parent()), "/jobs/", id));
+  job.set_uid(uuid4());
+  job.set_run_dir(absl::StrCat(options_.run_root, "/", id));
+  record.set_order(by_order_.empty() ? 1 : by_order_.rbegin()->first + 1);
+  Draft draft(std::move(record), clock_->wall());
+  *draft.job().mutable_create_time() = cluster::to_timestamp(draft.now());
+  draft.transition(v1::Job::QUEUED, "submitted");
+  draft.set_answer(key);
+  if (absl::Status status = commit(draft); !status.ok()) return status;
+  return draft.job();
+}
+
+absl::StatusOr<v1::Job> JobManager::cancel(const v1::CancelJobRequest& request) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  const std::string key = request_key("cancel", request.request_id());
+  auto first = replayed(key);
+  if (!first.ok()) return first.status();
+  if (*first) return **first;
+  auto record = find(request.name());
+  if (!record.ok()) return record.status();
+  const v1::Job::State state = (*record)->job().state();
+  if (state == v1::Job::SUCCEEDED || state == v1::Job::FAILED) {
+    return error(absl::StatusCode::kFailedPrecondition, "JOB_TERMINAL",
+                 absl::StrCat("job '", request.name(), "' is ", v1::Job::State_Name(state),
+                              "; only a job that is not "
+                              "over can be cancelled"));
+  }
+  Draft draft = draft_of(job_id(request.name()));
+  jobs::cancel(draft);
+  draft.set_answer(key);
+  if (!draft.changed() && key.empty()) return draft.job();
+  if (absl::Status status = commit(draft); !status.ok()) return status;
+  return draft.job();
+}
+
+absl::StatusOr<v1::Job> JobManager::get(const std::string& name) const {
+  std::lock_guard<std::mutex> hold(mutex_);
+  auto record = find(name);
+  if (!record.ok()) return record.status();
+  return (*record)->job();
+}
+
+absl::StatusOr<v1::ListJobsResponse> JobManager::list(const v1::ListJobsRequest& request) const {
+  std::vector<Violation> found;
+  if (request.page_size() < 0) {
+    found.push_back({"page_size", absl::StrCat(request.page_size(), " must not be negative; 0 means ", kDefaultPage)});
+  }
+  if (!request.parent().empty() && project_of(request.parent()).empty()) {
+    found.push_back(
+        {"parent", absl::StrCat("'", request.parent(), "' must be 'projects/{project}', or empty for all")});
+  }
+  uint64_t below = UINT64_MAX;  // The token is the order of the last job of the page before.
+  if (!request.page_token().empty() && !absl::SimpleHexAtoi(request.page_token(), &below)) {
+    found.push_back({"page_token", absl::StrCat("'", request.page_token(), "' is not from an earlier answer")});
+  }
+  if (!found.empty()) return invalid(found);
+
+  const int most = request.page_size() == 0 ? kDefaultPage : std::min(request.page_size(), kMostPage);
+  const std::set<int> states(request.states().begin(), request.states().end());
+  v1::ListJobsResponse response;
+  std::lock_guard<std::mutex> hold(mutex_);
+  uint64_t last = 0;
+  for (auto entry = by_order_.rbegin(); entry != by_order_.rend(); ++entry) {
+    if (entry->first >= below) continue;
+    const v1::Job& job = jobs_.at(entry->second).job();
+    if (!request.parent().empty() && job.name().rfind(request.parent() + "/jobs/", 0) != 0) continue;
+    if (!states.empty() && states.count(job.state()) == 0) continue;
+    if (response.jobs_size() == most) {
+      response.set_next_page_token(absl::StrCat(absl::Hex(last)));
+      break;
+    }
+    *response.add_jobs() = job;
+    last = entry->first;
+  }
+  return response;
+}
+
+absl::StatusOr<EventPage> JobManager::events(const std::string& name, uint64_t after, int limit) const {
+  EventPage page;
+  uint64_t last = 0;
+  {
+    std::lock_guard<std::mutex> hold(mutex_);
+    auto record = find(name);
+    if (!record.ok()) return record.status();
+    page.job = (*record)->job();
+    last = (*record)->last_sequence();
+  }
+  uint64_t sent = after;
+  if (after < last) {
+    auto rows = store_->events(job_id(name), after, limit);
+    if (!rows.ok()) return rows.status();
+    for (const store::EventRow& row : *rows) {
+      v1::JobEvent event;
+      if (!event.ParseFromString(row.blob)) return absl::DataLossError(absl::StrCat("store: an event of ", name));
+      sent = row.sequence;
+      page.events.push_back(std::move(event));
+    }
+  }
+  page.complete = terminal(page.job.state()) && sent >= last;
+  return page;
+}
+
+absl::StatusOr<std::string> JobManager::read_log(const std::string& name, uint64_t epoch, uint32_t rank,
+                                                 uint64_t offset) const {
+  {
+    std::lock_guard<std::mutex> hold(mutex_);
+    if (auto record = find(name); !record.ok()) return record.status();
+  }
+  return logs_->read({job_id(name), epoch, rank}, offset, kLogChunk);
+}
+
+std::vector<v1::Node> JobManager::nodes() const {
+  std::lock_guard<std::mutex> hold(mutex_);
+  return cluster_.nodes();
+}
+
+void JobManager::set_rendezvous_address(const std::string& address) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  options_.rendezvous_address = address;
+}
+
+JobManager::Census JobManager::census() const {
+  std::lock_guard<std::mutex> hold(mutex_);
+  Census census;
+  for (const auto& [id, record] : jobs_) {
+    ++census.states[record.job().state()];
+    if (!terminal(record.job().state())) census.live.push_back(record.job());
+  }
+  census.metrics_addresses = cluster_.metrics_addresses();
+  return census;
+}
+
+}  // namespace telar::server::jobs

@@ -1,0 +1,136 @@
+// All jobs, their queue, and what the workers are to do. One lock; nothing is told or acted on before it is stored.
+//
+// Knows no gRPC: requests and answers are the messages of the contract, errors carry the reasons and details that it
+// promises. Every method may be called from any thread. A failure of the store is returned as it is and changes
+// nothing.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "server/cluster/cluster.h"
+#include "server/jobs/change_signal.h"
+#include "server/jobs/draft.h"
+#include "server/store/log_store.h"
+#include "server/store/store.h"
+#include "telar/v1/cluster.pb.h"
+#include "telar/v1/jobs.pb.h"
+
+namespace telar::server::jobs {
+
+struct JobOptions {
+  std::string run_root;            // Run folders are <run_root>/<job id>.
+  std::string rendezvous_address;  // Where ranks reach the Rendezvous service; see set_rendezvous_address().
+  std::chrono::milliseconds heartbeat_interval{2'000};
+  std::chrono::milliseconds lease{10'000};
+  std::chrono::milliseconds stop_grace{15'000};  // From SIGTERM to SIGKILL.
+};
+
+// Told of what only counters keep. Called under the manager's lock: be quick, call nothing back.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void on_restart(v1::FailureClass cause) = 0;  // UNSPECIFIED: interrupted from outside.
+  virtual void on_placed(double queue_seconds) = 0;
+};
+
+// A piece of a job's history.
+struct EventPage {
+  std::vector<v1::JobEvent> events;
+  v1::Job job;            // As of now.
+  bool complete = false;  // The job is terminal, and these are its last events.
+};
+
+class JobManager {
+ public:
+  // Reads every job from the store; those that were placed go on, and their nodes have a lease to come back. All
+  // pointers must outlive the manager; `observer` may be null.
+  static absl::StatusOr<std::unique_ptr<JobManager>> open(JobOptions options, const Clock* clock, store::Store* store,
+                                                          store::LogStore* logs, Observer* observer);
+
+  // For people.
+  absl::StatusOr<v1::Job> create(v1::CreateJobRequest request);
+  absl::StatusOr<v1::Job> cancel(const v1::CancelJobRequest& request);
+  absl::StatusOr<v1::Job> get(const std::string& name) const;
+  absl::StatusOr<v1::ListJobsResponse> list(const v1::ListJobsRequest& request) const;
+  absl::StatusOr<EventPage> events(const std::string& name, uint64_t after, int limit) const;
+  absl::StatusOr<std::string> read_log(const std::string& name, uint64_t epoch, uint32_t rank, uint64_t offset) const;
+  std::vector<v1::Node> nodes() const;
+
+  // For workers.
+  absl::StatusOr<v1::RegisterNodeResponse> register_node(const v1::RegisterNodeRequest& request);
+  void set_connected(const std::string& node, const std::string& incarnation, bool connected);
+  absl::Status heartbeat(const v1::HeartbeatRequest& request);
+  v1::HeartbeatResponse assignments(const std::string& node);
+  uint64_t assignments_version(const std::string& node) const;
+  absl::StatusOr<v1::AppendLogResponse> append_log(const v1::AppendLogRequest& request);
+  absl::StatusOr<v1::ReportEventsResponse> report_events(const v1::ReportEventsRequest& request);
+  // FAILED_PRECONDITION (STALE_EPOCH) unless the epoch is the job's current one, and not being ended.
+  absl::Status check_epoch(const std::string& job, uint64_t epoch) const;
+
+  // For when the port is known only after the manager exists. Before any worker registers.
+  void set_rendezvous_address(const std::string& address);
+  // One round of the scheduler: leases, then the queue. Call it about once a second and after every change.
+  void tick();
+  ChangeSignal& changes() { return changes_; }
+
+  struct Census {
+    std::map<v1::Job::State, uint64_t> states;
+    std::vector<v1::Job> live;  // Not terminal.
+    std::vector<std::string> metrics_addresses;
+  };
+  Census census() const;
+
+ private:
+  JobManager(JobOptions options, const Clock* clock, store::Store* store, store::LogStore* logs, Observer* observer);
+
+  // All below want mutex_ held.
+  absl::Status replay();
+  absl::StatusOr<const JobRecord*> find(const std::string& name) const;
+  // The record, if this rank of this epoch may still send: it is placed there, and neither closed nor lost.
+  absl::StatusOr<const JobRecord*> find_open(const std::string& job, uint64_t epoch, uint32_t rank,
+                                             const std::string& node) const;
+  absl::StatusOr<std::unique_ptr<v1::Job>> replayed(const std::string& request) const;
+  // Settles, stores, and only then lets the change count.
+  absl::Status commit(Draft& draft);
+  void apply(const JobRecord& before, const JobRecord& after);
+  void bump(const v1::Job& job);
+  Draft draft_of(const std::string& id) const;
+  void observe_node(Draft& draft, const v1::HeartbeatRequest& request);
+  bool has_strangers(const v1::HeartbeatRequest& request) const;
+  void expire_leases();
+  void place_queued();
+  bool place_one(const std::string& id, const cluster::Cluster::Count& count);
+
+  JobOptions options_;  // Constant but for rendezvous_address, which mutex_ guards.
+  const Clock* const clock_;
+  store::Store* const store_;
+  store::LogStore* const logs_;
+  Observer* const observer_;
+  ChangeSignal changes_;
+
+  mutable std::mutex mutex_;
+  // Guarded by mutex_:
+  cluster::Cluster cluster_;
+  std::map<std::string, JobRecord> jobs_;       // By id.
+  std::map<uint64_t, std::string> by_order_;    // Submit order -> id.
+  std::map<uint64_t, std::string> queued_;      // The QUEUED among them.
+  std::set<std::string> placed_;                // Ids of those that have, or may have, processes.
+  std::map<std::string, uint64_t> versions_;    // Of each node's assignments.
+  uint64_t next_version_;                       // Above those of any former life of the coordinator.
+  std::map<std::string, uint64_t> last_heard_;  // Node -> sequence of its last heartbeat.
+  struct StopTold {
+    uint64_t epoch = 0;
+    std::map<std::string, uint64_t> at;  // Node -> the heartbeat that was first answered by STOP.
+  };
+  std::map<std::string, StopTold> stops_;  // Job id -> who was told to stop.
+};
+
+}  // namespace telar::server::jobs

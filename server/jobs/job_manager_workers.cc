@@ -1,0 +1,229 @@
+// What workers say, and what they are told.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/errors.h"
+#include "server/jobs/assignments.h"
+#include "server/jobs/epoch.h"
+#include "server/jobs/job_manager.h"
+#include "server/jobs/progress.h"
+#include "server/jobs/transitions.h"
+
+namespace telar::server::jobs {
+namespace {
+
+constexpr size_t kMostLogData = 64 << 10;
+// A heartbeat that was on its way when STOP went out may still be one behind.
+constexpr uint64_t kHeartbeatsToHearStop = 2;
+
+void set_duration(google::protobuf::Duration* to, std::chrono::milliseconds value) {
+  to->set_seconds(value.count() / 1000);
+  to->set_nanos(static_cast<int32_t>(value.count() % 1000) * 1'000'000);
+}
+
+absl::Status stale(const std::string& job, uint64_t epoch, const std::string& why) {
+  return error(absl::StatusCode::kFailedPrecondition, "STALE_EPOCH",
+               absl::StrCat("job '", job, "' epoch ", epoch, ": ", why));
+}
+
+absl::Status check_registration(const v1::RegisterNodeRequest& request) {
+  std::vector<Violation> found;
+  if (request.node().empty()) found.push_back({"node", "must not be empty"});
+  if (request.incarnation().empty()) found.push_back({"incarnation", "must not be empty"});
+  std::set<std::pair<int, uint32_t>> seen;
+  for (int i = 0; i < request.devices_size(); ++i) {
+    const v1::Device& device = request.devices(i);
+    const std::string field = absl::StrCat("devices[", i, "]");
+    if (device.kind() == v1::ResourceSpec::KIND_UNSPECIFIED) found.push_back({field + ".kind", "must be CPU or GPU"});
+    if (!seen.insert({device.kind(), device.index()}).second) {
+      found.push_back({field + ".index", absl::StrCat(device.index(), " is there twice")});
+    }
+  }
+  return found.empty() ? absl::OkStatus() : invalid(found);
+}
+
+}  // namespace
+
+absl::StatusOr<v1::RegisterNodeResponse> JobManager::register_node(const v1::RegisterNodeRequest& request) {
+  if (absl::Status status = check_registration(request); !status.ok()) return status;
+  std::lock_guard<std::mutex> hold(mutex_);
+  if (absl::Status status = cluster_.register_node(request); !status.ok()) return status;
+  last_heard_.erase(request.node());
+  for (auto& [id, told] : stops_) told.at.erase(request.node());
+  versions_[request.node()] = ++next_version_;
+  changes_.notify();
+  v1::RegisterNodeResponse response;
+  set_duration(response.mutable_heartbeat_interval(), options_.heartbeat_interval);
+  set_duration(response.mutable_lease(), options_.lease);
+  return response;
+}
+
+void JobManager::set_connected(const std::string& node, const std::string& incarnation, bool connected) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  cluster_.set_connected(node, incarnation, connected);
+}
+
+bool JobManager::has_strangers(const v1::HeartbeatRequest& request) const {
+  return std::any_of(request.ranks().begin(), request.ranks().end(), [&](const v1::RankStatus& status) {
+    if (status.state() == v1::RankPlacement::EXITED) return false;
+    return !find_open(status.job(), status.epoch(), status.rank(), request.node()).ok();
+  });
+}
+
+void JobManager::observe_node(Draft& draft, const v1::HeartbeatRequest& request) {
+  const std::string id = job_id(draft.job().name());
+  const auto told = stops_.find(id);
+  bool told_to_stop = false;
+  bool heard_stop = false;
+  if (told != stops_.end() && told->second.epoch == draft.job().epoch()) {
+    const auto at = told->second.at.find(request.node());
+    told_to_stop = at != told->second.at.end();
+    heard_stop = told_to_stop && request.sequence() >= at->second + kHeartbeatsToHearStop;
+  }
+  for (int rank = 0; rank < draft.job().placement_size(); ++rank) {
+    if (draft.job().placement(rank).node() != request.node()) continue;
+    const auto status = std::find_if(request.ranks().begin(), request.ranks().end(), [&](const v1::RankStatus& one) {
+      return one.job() == draft.job().name() && one.epoch() == draft.job().epoch() &&
+             one.rank() == static_cast<uint32_t>(rank);
+    });
+    if (status == request.ranks().end()) {
+      observe_absence(draft, static_cast<uint32_t>(rank), heard_stop);
+    } else {
+      observe(draft, *status, told_to_stop, options_.stop_grace);
+    }
+  }
+}
+
+absl::Status JobManager::heartbeat(const v1::HeartbeatRequest& request) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  const bool strangers = has_strangers(request);
+  if (absl::Status status = cluster_.heartbeat(request.node(), request.incarnation(), strangers); !status.ok()) {
+    return status;
+  }
+  const bool first = last_heard_.count(request.node()) == 0;
+  last_heard_[request.node()] = request.sequence();
+  const std::set<std::string> ids = placed_;  // A commit may take one out.
+  for (const std::string& id : ids) {
+    const v1::Job& job = jobs_.at(id).job();
+    const bool here = std::any_of(job.placement().begin(), job.placement().end(),
+                                  [&](const v1::RankPlacement& place) { return place.node() == request.node(); });
+    if (!here) continue;
+    Draft draft = draft_of(id);
+    observe_node(draft, request);
+    if (!draft.changed()) continue;
+    if (absl::Status status = commit(draft); !status.ok()) return status;
+  }
+  if (first) changes_.notify();  // Its devices may be given out from now on.
+  return absl::OkStatus();
+}
+
+v1::HeartbeatResponse JobManager::assignments(const std::string& node) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  v1::HeartbeatResponse response;
+  response.set_version(versions_[node]);
+  for (const std::string& id : placed_) {
+    const JobRecord& record = jobs_.at(id);
+    for (const v1::RankPlacement& place : record.job().placement()) {
+      if (place.node() != node) continue;
+      const auto wanted = desired(record, place.rank());
+      if (!wanted) continue;
+      v1::Assignment* assignment = response.add_assignments();
+      assignment->set_desired(*wanted);
+      *assignment->mutable_plan() =
+          rank_plan(record, place.rank(), options_.rendezvous_address, cluster_.listen_host(node));
+      set_duration(assignment->mutable_grace(), options_.stop_grace);
+      if (*wanted != v1::Assignment::STOP || !ending(record.job().state())) continue;
+      StopTold& told = stops_[id];
+      if (told.epoch != record.job().epoch()) told = StopTold{record.job().epoch(), {}};
+      told.at.emplace(node, last_heard_[node]);
+    }
+  }
+  return response;
+}
+
+uint64_t JobManager::assignments_version(const std::string& node) const {
+  std::lock_guard<std::mutex> hold(mutex_);
+  const auto found = versions_.find(node);
+  return found == versions_.end() ? 0 : found->second;
+}
+
+absl::StatusOr<const JobRecord*> JobManager::find_open(const std::string& job, uint64_t epoch, uint32_t rank,
+                                                       const std::string& node) const {
+  auto record = find(job);
+  if (!record.ok()) return record.status();
+  const v1::Job& now = (*record)->job();
+  if (now.epoch() != epoch) return stale(job, epoch, absl::StrCat("the current epoch is ", now.epoch()));
+  if (!placed(now.state()))
+    return stale(job, epoch, absl::StrCat("it is over; the job is ", v1::Job::State_Name(now.state())));
+  if (rank >= static_cast<uint32_t>(now.placement_size())) {
+    return stale(job, epoch, absl::StrCat("there is no rank ", rank, ", only ", now.placement_size()));
+  }
+  const v1::RankPlacement& place = now.placement(static_cast<int>(rank));
+  if (place.node() != node) return stale(job, epoch, absl::StrCat("rank ", rank, " is on node '", place.node(), "'"));
+  if (place.state() == v1::RankPlacement::LOST) return stale(job, epoch, absl::StrCat("rank ", rank, " was given up"));
+  return record;
+}
+
+absl::StatusOr<v1::AppendLogResponse> JobManager::append_log(const v1::AppendLogRequest& request) {
+  if (request.data().size() > kMostLogData) {
+    return invalid({{"data", absl::StrCat(request.data().size(), " bytes; at most ", kMostLogData)}});
+  }
+  {
+    std::lock_guard<std::mutex> hold(mutex_);
+    auto record = find_open(request.job(), request.epoch(), request.rank(), request.node());
+    if (!record.ok()) return record.status();
+  }
+  // Without the lock: an epoch is closed only after its worker says that all of this was accepted.
+  auto next = logs_->append({job_id(request.job()), request.epoch(), request.rank()}, request.offset(), request.data());
+  if (!next.ok()) return next.status();
+  changes_.notify();
+  v1::AppendLogResponse response;
+  response.set_next_offset(*next);
+  return response;
+}
+
+absl::StatusOr<v1::ReportEventsResponse> JobManager::report_events(const v1::ReportEventsRequest& request) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  auto record = find_open(request.job(), request.epoch(), request.rank(), request.node());
+  if (!record.ok()) return record.status();
+  const std::string id = job_id(request.job());
+  auto next = store_->next_line(id, request.epoch(), request.rank());
+  if (!next.ok()) return next.status();
+  v1::ReportEventsResponse response;
+  response.set_next_line(*next);
+  const uint64_t end = request.first_line() + static_cast<uint64_t>(request.events_size());
+  if (request.first_line() > *next || end <= *next) return response;  // A gap, or nothing new.
+
+  Draft draft = draft_of(id);
+  for (uint64_t line = *next; line < end; ++line) {
+    const v1::RankEvent& event = request.events(static_cast<int>(line - request.first_line()));
+    RankRecord& rank = *draft.record().mutable_ranks(static_cast<int>(request.rank()));
+    if (event.has_failure()) {
+      rank.set_failure_class(event.failure().failure_class());
+      rank.set_failure_message(event.failure().message());
+    }
+    if (event.has_finished()) {
+      rank.set_interrupted(event.finished().interrupted());
+      rank.set_finished(!event.finished().interrupted());
+    }
+    if (request.rank() == 0) fold_event(draft.record(), event);
+    // Every rank takes the same steps; one account of them is enough.
+    if (request.rank() == 0 || !event.has_step()) draft.report(request.rank(), event);
+  }
+  draft.set_stream({request.epoch(), request.rank(), end});
+  if (absl::Status status = commit(draft); !status.ok()) return status;
+  response.set_next_line(end);
+  return response;
+}
+
+absl::Status JobManager::check_epoch(const std::string& job, uint64_t epoch) const {
+  std::lock_guard<std::mutex> hold(mutex_);
+  auto record = find(job);
+  if (!record.ok()) return record.status();
+  const v1::Job& now = (*record)->job();
+  if (now.epoch() != epoch) return stale(job, epoch, absl::StrCat("the current epoch is ", now.epoch()));
+  if (now.state() == v1::Job::STARTING || now.state() == v1::Job::RUNNING) return absl::OkStatus();
+  return stale(job, epoch, absl::StrCat("the job is ", v1::Job::State_Name(now.state())));
+}
+
+}  // namespace telar::server::jobs

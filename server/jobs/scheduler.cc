@@ -1,0 +1,32 @@
+#include "server/jobs/scheduler.h"
+
+#include <chrono>
+
+namespace telar::server::jobs {
+namespace {
+
+constexpr std::chrono::milliseconds kLongestRest(500);
+// Events of many ranks come in bursts; one round answers them all.
+constexpr std::chrono::milliseconds kShortestRest(10);
+
+}  // namespace
+
+Scheduler::Scheduler(JobManager* manager, std::function<void()> after_round)
+    : manager_(manager), after_round_(std::move(after_round)), thread_([this] { loop(); }) {}
+
+Scheduler::~Scheduler() {
+  stop_ = true;
+  thread_.join();
+}
+
+void Scheduler::loop() {
+  while (!stop_) {
+    const uint64_t seen = manager_->changes().count();
+    manager_->tick();
+    if (after_round_) after_round_();
+    std::this_thread::sleep_for(kShortestRest);
+    if (!manager_->changes().over()) manager_->changes().wait(seen, kLongestRest);
+  }
+}
+
+}  // namespace telar::server::jobs

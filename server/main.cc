@@ -1,0 +1,126 @@
+// telar-coordinator: options, then start, then wait for a signal, then stop in the written order.
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "common/clock.h"
+#include "common/http_server.h"
+#include "common/process.h"
+#include "server/jobs/job_manager.h"
+#include "server/jobs/scheduler.h"
+#include "server/options.h"
+#include "server/rpc/http_pages.h"
+#include "server/rpc/metrics.h"
+#include "server/rpc/server.h"
+#include "server/store/log_store.h"
+#include "server/store/store.h"
+
+namespace {
+
+using namespace telar;          // NOLINT: the program's own names.
+using namespace telar::server;  // NOLINT
+
+int refuse(ExitCode code, const absl::Status& status) {
+  std::cerr << "telar-coordinator: " << std::string(status.message()) << "\n";
+  return code;
+}
+
+std::string host_of(const std::string& address) { return address.substr(0, address.rfind(':')); }
+
+// Where ranks reach the Rendezvous service.
+std::string rendezvous_address(const Options& options, const std::string& bound) {
+  if (!options.advertise.empty()) return options.advertise;
+  const std::string host = host_of(bound);
+  if (host != "0.0.0.0" && host != "[::]") return bound;
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  return absl::StrCat(name, bound.substr(bound.rfind(':')));
+}
+
+absl::Status make_folders(const Options& options) {
+  for (const std::string& folder : {options.data, options.run_root}) {
+    std::error_code problem;
+    std::filesystem::create_directories(folder, problem);
+    if (problem) return absl::PermissionDeniedError(absl::StrCat("cannot make ", folder, ": ", problem.message()));
+  }
+  return absl::OkStatus();
+}
+
+// By rename, so that whoever waits for it never reads half of it.
+absl::Status write_port_file(const std::string& path, const std::string& listen, const std::string& http) {
+  if (path.empty()) return absl::OkStatus();
+  const std::string part = path + ".part";
+  std::ofstream file(part);
+  file << "{\"listen\": \"" << listen << "\", \"http\": \"" << http << "\"}\n";
+  file.close();
+  if (file.good() && std::rename(part.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat("--port-file: cannot write ", path));
+}
+
+int run(const Options& options) {
+  init_logging("telar-coordinator", options.log_level);
+  if (absl::Status status = make_folders(options); !status.ok()) return refuse(kStoreUnusable, status);
+
+  const RealClock clock;
+  rpc::Metrics metrics;
+  auto store = store::open_sqlite({.path = options.data + "/telar.db",
+                                   .on_commit = [&metrics](double seconds) { metrics.on_commit(seconds); },
+                                   .failpoint = {}});
+  if (!store.ok()) return refuse(kStoreUnusable, store.status());
+  store::LogStore logs(options.data + "/logs");
+  auto manager = jobs::JobManager::open({.run_root = options.run_root,
+                                         .rendezvous_address = rendezvous_address(options, options.listen),
+                                         .heartbeat_interval = options.heartbeat_interval,
+                                         .lease = options.lease,
+                                         .stop_grace = options.stop_grace},
+                                        &clock, store->get(), &logs, &metrics);
+  if (!manager.ok()) return refuse(kStoreUnusable, manager.status());
+
+  auto http = HttpServer::start(options.http);
+  if (!http.ok()) return refuse(kCannotBind, http.status());
+  rpc::add_pages(**http, **manager, metrics);
+  auto server =
+      rpc::Server::start({.listen = options.listen, .reflection = wants_reflection(options)}, manager->get(), &metrics);
+  if (!server.ok()) return refuse(kCannotBind, server.status());
+  // With port 0 the address is known only now; no worker can have dialled it before.
+  (*manager)->set_rendezvous_address(rendezvous_address(options, (*server)->address()));
+  auto scheduler = std::make_unique<jobs::Scheduler>(manager->get(), [] { notify_systemd("WATCHDOG=1"); });
+
+  const std::string http_address = absl::StrCat(host_of(options.http), ":", (*http)->port());
+  if (absl::Status status = write_port_file(options.port_file, (*server)->address(), http_address); !status.ok()) {
+    return refuse(kUsage, status);
+  }
+  spdlog::info("version {} serves gRPC on {}, HTTP on {}, data in {}, runs in {}", version(), (*server)->address(),
+               http_address, options.data, options.run_root);
+  notify_systemd(absl::StrCat("READY=1\nSTATUS=serving on ", (*server)->address()));
+
+  int signal = wait_for_signal();
+  while (signal == SIGHUP || signal == SIGUSR1) signal = wait_for_signal();  // Nothing to reload.
+  spdlog::info("signal {}: stopping; jobs go on without the coordinator", signal);
+  notify_systemd("STOPPING=1");
+  (*server)->stop();  // No new requests; streams end.
+  scheduler.reset();  // No new placements.
+  http->reset();      // Scraped to the end.
+  manager->reset();
+  store->reset();  // Everything acknowledged is in it already.
+  return kStopped;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);  // Debian builds Abseil with the detector on.
+  block_signals();
+  const auto options = parse_options({argv + 1, argv + argc});
+  if (!options.ok()) return refuse(kUsage, options.status());
+  if (options->help) std::cout << usage();
+  if (options->version) std::cout << version() << "\n";
+  if (options->help || options->version) return kStopped;
+  return run(*options);
+}

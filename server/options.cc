@@ -1,0 +1,163 @@
+#include "server/options.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+
+namespace telar::server {
+namespace {
+
+using Mistakes = std::vector<std::string>;
+using std::chrono::milliseconds;
+
+struct Flag {
+  const char* name;
+  const char* value;
+  const char* help;
+  std::function<bool(Options&, const std::string&)> set;  // False: not such a value.
+};
+
+std::function<bool(Options&, const std::string&)> text(std::string Options::*member) {
+  return [member](Options& options, const std::string& value) {
+    options.*member = value;
+    return !value.empty();
+  };
+}
+
+std::function<bool(Options&, const std::string&)> duration(milliseconds Options::*member) {
+  return [member](Options& options, const std::string& value) {
+    absl::Duration parsed;
+    if (!absl::ParseDuration(value, &parsed) || parsed <= absl::ZeroDuration()) return false;
+    options.*member = milliseconds(absl::ToInt64Milliseconds(parsed));
+    return (options.*member).count() > 0;
+  };
+}
+
+const std::vector<Flag>& flags() {
+  static const std::vector<Flag> kFlags = {
+      {"listen", "HOST:PORT", "address of the gRPC services (127.0.0.1:7070)", text(&Options::listen)},
+      {"http", "HOST:PORT", "address of /metrics, /sd/workers, /healthz (127.0.0.1:7071)", text(&Options::http)},
+      {"advertise", "HOST:PORT", "where ranks on other machines reach --listen", text(&Options::advertise)},
+      {"data", "DIR", "database and logs; $STATE_DIRECTORY when unset", text(&Options::data)},
+      {"run-root", "DIR", "checkpoints and metrics of jobs, seen by every worker (DATA/runs)",
+       text(&Options::run_root)},
+      {"heartbeat-interval", "TIME", "between a worker's heartbeats (2s)", duration(&Options::heartbeat_interval)},
+      {"lease", "TIME", "a worker silent for that long is lost (10s)", duration(&Options::lease)},
+      {"stop-grace", "TIME", "a rank has that long after SIGTERM (15s)", duration(&Options::stop_grace)},
+      {"log-level", "LEVEL", "trace, debug, info, warn or error (info)", text(&Options::log_level)},
+      {"port-file", "FILE", "written with both addresses, as JSON, once they are bound", text(&Options::port_file)},
+      {"reflection", "WHEN", "gRPC reflection: auto (on loopback), on or off", text(&Options::reflection)},
+  };
+  return kFlags;
+}
+
+bool is_address(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  int port = -1;
+  return colon != std::string::npos && colon > 0 && absl::SimpleAtoi(address.substr(colon + 1), &port) && port >= 0 &&
+         port <= 65535;
+}
+
+void check(const Options& options, Mistakes& mistakes) {
+  const std::pair<const char*, const std::string*> addresses[] = {{"--listen", &options.listen},
+                                                                  {"--http", &options.http}};
+  for (const auto& [flag, address] : addresses) {
+    if (!is_address(*address)) {
+      mistakes.push_back(absl::StrCat(flag, ": '", *address, "' is not HOST:PORT with a port of 0 to 65535"));
+    }
+  }
+  if (!options.advertise.empty() && !is_address(options.advertise)) {
+    mistakes.push_back(absl::StrCat("--advertise: '", options.advertise, "' is not HOST:PORT"));
+  }
+  if (options.data.empty()) mistakes.push_back("--data: a folder is needed, for the database and the logs");
+  if (options.lease < 2 * options.heartbeat_interval) {
+    mistakes.push_back(absl::StrCat("--lease: ", options.lease.count(), " ms is less than twice --heartbeat-interval (",
+                                    options.heartbeat_interval.count(), " ms); one late heartbeat would lose a node"));
+  }
+  const std::string& level = options.log_level;
+  if (level != "trace" && level != "debug" && level != "info" && level != "warn" && level != "error") {
+    mistakes.push_back(absl::StrCat("--log-level: '", level, "' is none of trace, debug, info, warn, error"));
+  }
+  if (options.reflection != "auto" && options.reflection != "on" && options.reflection != "off") {
+    mistakes.push_back(absl::StrCat("--reflection: '", options.reflection, "' is none of auto, on, off"));
+  }
+}
+
+void set_flag(const std::string& name, const std::string* value, Options& options, Mistakes& mistakes) {
+  for (const Flag& flag : flags()) {
+    if (name != absl::StrCat("--", flag.name)) continue;
+    if (value == nullptr) {
+      mistakes.push_back(absl::StrCat(name, ": a value is missing (", flag.value, ")"));
+    } else if (!flag.set(options, *value)) {
+      mistakes.push_back(absl::StrCat(name, ": '", *value, "' is no ", flag.value,
+                                      std::string(flag.value) == "TIME" ? ", such as 500ms, 2s or 1m" : ""));
+    }
+    return;
+  }
+  mistakes.push_back(absl::StrCat(name, ": unknown; --help lists the options"));
+}
+
+void complete(Options& options) {
+  const char* state = std::getenv("STATE_DIRECTORY");  // From systemd.
+  if (options.data.empty() && state != nullptr) options.data = state;
+  if (options.data.empty()) return;
+  // Ranks run elsewhere and in other folders: what they are told must be absolute.
+  options.data = std::filesystem::absolute(options.data).lexically_normal().string();
+  if (options.run_root.empty()) options.run_root = options.data + "/runs";
+  options.run_root = std::filesystem::absolute(options.run_root).lexically_normal().string();
+}
+
+}  // namespace
+
+absl::StatusOr<Options> parse_options(const std::vector<std::string>& arguments) {
+  Options options;
+  Mistakes mistakes;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (argument == "--help" || argument == "--version") {
+      (argument == "--help" ? options.help : options.version) = true;
+      continue;
+    }
+    const size_t equals = argument.find('=');
+    if (equals != std::string::npos) {
+      const std::string value = argument.substr(equals + 1);
+      set_flag(argument.substr(0, equals), &value, options, mistakes);
+    } else if (argument.rfind("--", 0) != 0) {
+      mistakes.push_back(absl::StrCat("'", argument, "': not an option; there are no other arguments"));
+    } else {
+      const bool has_value = i + 1 < arguments.size() && arguments[i + 1].rfind("--", 0) != 0;
+      set_flag(argument, has_value ? &arguments[i + 1] : nullptr, options, mistakes);
+      if (has_value) ++i;
+    }
+  }
+  if (options.help || options.version) return options;
+  complete(options);
+  check(options, mistakes);
+  if (!mistakes.empty()) return absl::InvalidArgumentError(absl::StrJoin(mistakes, "\n"));
+  return options;
+}
+
+std::string usage() {
+  std::string text = "telar-coordinator: accepts training jobs and hands them to workers.\n\n";
+  for (const Flag& flag : flags()) {
+    std::string left = absl::StrCat("  --", flag.name, " ", flag.value);
+    left.resize(std::max<size_t>(left.size() + 1, 30), ' ');
+    absl::StrAppend(&text, left, flag.help, "\n");
+  }
+  absl::StrAppend(&text, "  --version, --help\n\nExit codes: 0 stopped, 2 usage, 3 cannot bind, 4 store unusable.\n");
+  return text;
+}
+
+bool wants_reflection(const Options& options) {
+  if (options.reflection != "auto") return options.reflection == "on";
+  const std::string& listen = options.listen;
+  return listen.rfind("127.", 0) == 0 || listen.rfind("localhost:", 0) == 0 || listen.rfind("[::1]:", 0) == 0 ||
+         listen.rfind("unix:", 0) == 0;
+}
+
+}  // namespace telar::server

@@ -1,0 +1,45 @@
+// The command line of telar-coordinator.
+//
+// Exit codes of the program:
+//   0  stopped by a signal, or --help, --version
+//   2  a mistake on the command line; all of them are named
+//   3  a port cannot be bound; it is named
+//   4  the store under --data cannot be used; its path is named
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace telar::server {
+
+enum ExitCode { kStopped = 0, kUsage = 2, kCannotBind = 3, kStoreUnusable = 4 };
+
+struct Options {
+  std::string listen = "127.0.0.1:7070";  // gRPC.
+  std::string http = "127.0.0.1:7071";    // /metrics, /sd/workers, /healthz.
+  std::string advertise;                  // Where ranks reach us. Default: the address that --listen got.
+  std::string data;                       // Database and logs.
+  std::string run_root;                   // Default: <data>/runs. Every worker must see it.
+  std::chrono::milliseconds heartbeat_interval{2'000};
+  std::chrono::milliseconds lease{10'000};
+  std::chrono::milliseconds stop_grace{15'000};
+  std::string log_level = "info";
+  std::string port_file;  // {"listen": "host:port", "http": "host:port"} once both are bound.
+  std::string reflection = "auto";
+  bool help = false;
+  bool version = false;
+};
+
+// "--name value" or "--name=value". INVALID_ARGUMENT lists every mistake, one a line.
+absl::StatusOr<Options> parse_options(const std::vector<std::string>& arguments);
+
+// The text of --help.
+std::string usage();
+
+// gRPC reflection is on by itself where only this machine can ask.
+bool wants_reflection(const Options& options);
+
+}  // namespace telar::server

@@ -1,0 +1,43 @@
+// telar.v1.Cluster and telar.v1.Rendezvous: what workers and ranks call.
+#pragma once
+
+#include "server/jobs/job_manager.h"
+#include "server/rpc/metrics.h"
+#include "server/rpc/rendezvous.h"
+#include "telar/v1/cluster.grpc.pb.h"
+
+namespace telar::server::rpc {
+
+class ClusterService final : public v1::Cluster::Service {
+ public:
+  ClusterService(jobs::JobManager* manager, Metrics* metrics) : manager_(manager), metrics_(metrics) {}
+
+  grpc::Status RegisterNode(grpc::ServerContext* context, const v1::RegisterNodeRequest* request,
+                            v1::RegisterNodeResponse* response) override;
+  grpc::Status Heartbeat(grpc::ServerContext* context,
+                         grpc::ServerReaderWriter<v1::HeartbeatResponse, v1::HeartbeatRequest>* stream) override;
+  grpc::Status AppendLog(grpc::ServerContext* context, const v1::AppendLogRequest* request,
+                         v1::AppendLogResponse* response) override;
+  grpc::Status ReportEvents(grpc::ServerContext* context, const v1::ReportEventsRequest* request,
+                            v1::ReportEventsResponse* response) override;
+
+ private:
+  jobs::JobManager* const manager_;
+  Metrics* const metrics_;
+};
+
+class RendezvousService final : public v1::Rendezvous::Service {
+ public:
+  RendezvousService(Rendezvous* rendezvous, Metrics* metrics) : rendezvous_(rendezvous), metrics_(metrics) {}
+
+  grpc::Status PutKey(grpc::ServerContext* context, const v1::PutKeyRequest* request,
+                      v1::PutKeyResponse* response) override;
+  grpc::Status GetKeys(grpc::ServerContext* context, const v1::GetKeysRequest* request,
+                       v1::GetKeysResponse* response) override;
+
+ private:
+  Rendezvous* const rendezvous_;
+  Metrics* const metrics_;
+};
+
+}  // namespace telar::server::rpc

@@ -1,0 +1,53 @@
+// The coordinator's figures in Prometheus format. Counters and histograms are kept; gauges are read off the job manager
+// when someone asks, so no series outlives what it tells of.
+#pragma once
+
+#include <prometheus/family.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+
+#include <chrono>
+#include <string>
+
+#include "server/jobs/job_manager.h"
+
+namespace telar::server::rpc {
+
+class Metrics final : public jobs::Observer {
+ public:
+  Metrics();
+
+  void on_restart(v1::FailureClass cause) override;
+  void on_placed(double queue_seconds) override;
+  void on_commit(double seconds);
+  void on_call(const std::string& method, double seconds);
+
+  // Everything in text format.
+  std::string render(const jobs::JobManager& manager);
+
+ private:
+  prometheus::Registry registry_;
+  prometheus::Family<prometheus::Counter>& restarts_;
+  prometheus::Family<prometheus::Histogram>& calls_;
+  prometheus::Histogram& queue_wait_;
+  prometheus::Histogram& commits_;
+};
+
+// Reports how long it lived as one call of `method`.
+class CallTimer {
+ public:
+  CallTimer(Metrics* metrics, const char* method)
+      : metrics_(metrics), method_(method), start_(std::chrono::steady_clock::now()) {}
+  ~CallTimer() {
+    metrics_->on_call(method_, std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count());
+  }
+  CallTimer(const CallTimer&) = delete;
+  CallTimer& operator=(const CallTimer&) = delete;
+
+ private:
+  Metrics* const metrics_;
+  const char* const method_;
+  const std::chrono::steady_clock::time_point start_;
+};
+
+}  // namespace telar::server::rpc

@@ -1,0 +1,75 @@
+#include "server/rpc/server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server_builder.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/channel.h"
+
+namespace telar::server::rpc {
+namespace {
+
+constexpr std::chrono::milliseconds kLastCalls(700);
+constexpr const char* kServices[] = {"telar.v1.Jobs", "telar.v1.Cluster", "telar.v1.Rendezvous"};
+
+}  // namespace
+
+Server::Server(const ServerOptions& options, jobs::JobManager* manager, Metrics* metrics)
+    : manager_(manager),
+      rendezvous_([manager](const std::string& job, uint64_t epoch) { return manager->check_epoch(job, epoch); }),
+      jobs_(manager, metrics, options.stream_heartbeat),
+      cluster_(manager, metrics),
+      rendezvous_service_(&rendezvous_, metrics) {}
+
+Server::~Server() { stop(); }
+
+absl::StatusOr<std::unique_ptr<Server>> Server::start(const ServerOptions& options, jobs::JobManager* manager,
+                                                      Metrics* metrics) {
+  std::unique_ptr<Server> server(new Server(options, manager, metrics));
+  if (absl::Status status = server->bind(options); !status.ok()) return status;
+  server->set_health(true);
+  return server;
+}
+
+absl::Status Server::bind(const ServerOptions& options) {
+  grpc::EnableDefaultHealthCheckService(true);
+  if (options.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  set_keepalive(builder);
+  // Two coordinators on one port would share its connections, each with half of the cluster.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  int port = 0;
+  builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);
+  for (grpc::Service* service : std::initializer_list<grpc::Service*>{&jobs_, &cluster_, &rendezvous_service_}) {
+    builder.RegisterService(service);
+  }
+  server_ = builder.BuildAndStart();
+  if (!server_ || port == 0) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("cannot listen on ", options.listen,
+                     ": the port is in use or the address is not of this machine; choose another --listen"));
+  }
+  address_ = absl::StrCat(options.listen.substr(0, options.listen.rfind(':')), ":", port);
+  return absl::OkStatus();
+}
+
+void Server::set_health(bool serving) {
+  grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
+  if (health == nullptr) return;
+  for (const char* service : kServices) health->SetServingStatus(service, serving);
+  health->SetServingStatus(serving);
+}
+
+void Server::stop() {
+  if (!server_) return;
+  set_health(false);
+  manager_->changes().shut_down();
+  rendezvous_.shut_down();
+  server_->Shutdown(std::chrono::system_clock::now() + kLastCalls);
+  server_->Wait();
+  server_.reset();
+}
+
+}  // namespace telar::server::rpc

@@ -1,0 +1,51 @@
+// The gRPC side of the coordinator: services, health, reflection, one port.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include <grpcpp/server.h>
+
+#include "absl/status/statusor.h"
+#include "server/jobs/job_manager.h"
+#include "server/rpc/cluster_service.h"
+#include "server/rpc/jobs_service.h"
+#include "server/rpc/metrics.h"
+#include "server/rpc/rendezvous.h"
+
+namespace telar::server::rpc {
+
+struct ServerOptions {
+  std::string listen;  // host:port; port 0 takes a free one.
+  bool reflection = true;
+  std::chrono::milliseconds stream_heartbeat{5'000};
+};
+
+class Server {
+ public:
+  // Health is SERVING when this returns: start it after the replay. ALREADY_EXISTS names the port that cannot be had.
+  // `manager` and `metrics` must outlive the server.
+  static absl::StatusOr<std::unique_ptr<Server>> start(const ServerOptions& options, jobs::JobManager* manager,
+                                                       Metrics* metrics);
+  ~Server();
+
+  const std::string& address() const { return address_; }  // With the port that it got.
+  // Health says NOT_SERVING, streams end with UNAVAILABLE, then calls; returns within about a second.
+  void stop();
+
+ private:
+  Server(const ServerOptions& options, jobs::JobManager* manager, Metrics* metrics);
+  absl::Status bind(const ServerOptions& options);
+  void set_health(bool serving);
+
+  jobs::JobManager* const manager_;
+  Rendezvous rendezvous_;
+  JobsService jobs_;
+  ClusterService cluster_;
+  RendezvousService rendezvous_service_;
+  std::string address_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace telar::server::rpc

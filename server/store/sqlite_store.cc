@@ -1,0 +1,282 @@
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <mutex>
+
+#include "absl/strings/str_cat.h"
+#include "server/store/store.h"
+
+namespace telar::server::store {
+namespace {
+
+constexpr int kSchema = 1;
+constexpr const char* kTables = R"(
+CREATE TABLE jobs (id TEXT PRIMARY KEY, blob BLOB NOT NULL);
+CREATE TABLE events (job TEXT NOT NULL, sequence INTEGER NOT NULL, step INTEGER NOT NULL, blob BLOB NOT NULL,
+                     PRIMARY KEY (job, sequence)) WITHOUT ROWID;
+CREATE TABLE streams (job TEXT NOT NULL, epoch INTEGER NOT NULL, rank INTEGER NOT NULL, next_line INTEGER NOT NULL,
+                      PRIMARY KEY (job, epoch, rank)) WITHOUT ROWID;
+CREATE TABLE answers (request TEXT PRIMARY KEY, blob BLOB NOT NULL);
+)";
+
+absl::Status failure(sqlite3* database, const std::string& path, const std::string& doing) {
+  const int code = sqlite3_extended_errcode(database);
+  const std::string text = absl::StrCat("store ", path, ": cannot ", doing, ": ", sqlite3_errmsg(database));
+  switch (code & 0xff) {
+    case SQLITE_FULL:
+      return absl::ResourceExhaustedError(text);
+    case SQLITE_READONLY:
+    case SQLITE_CANTOPEN:
+    case SQLITE_PERM:
+      return absl::PermissionDeniedError(text);
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return absl::UnavailableError(text);
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+      return absl::DataLossError(text);
+    default:
+      return absl::InternalError(text);
+  }
+}
+
+// One prepared statement; bind in order, then step.
+class Statement {
+ public:
+  Statement(sqlite3* database, const char* sql) { sqlite3_prepare_v2(database, sql, -1, &handle_, nullptr); }
+  ~Statement() { sqlite3_finalize(handle_); }
+  Statement(const Statement&) = delete;
+  Statement& operator=(const Statement&) = delete;
+
+  Statement& text(const std::string& value) {
+    sqlite3_bind_text(handle_, ++bound_, value.data(), static_cast<int>(value.size()), SQLITE_TRANSIENT);
+    return *this;
+  }
+  Statement& blob(const std::string& value) {
+    // An empty blob needs an address, or SQLite stores NULL.
+    sqlite3_bind_blob64(handle_, ++bound_, value.empty() ? "" : value.data(), value.size(), SQLITE_TRANSIENT);
+    return *this;
+  }
+  Statement& number(uint64_t value) {
+    sqlite3_bind_int64(handle_, ++bound_, static_cast<sqlite3_int64>(value));
+    return *this;
+  }
+  int step() { return handle_ == nullptr ? SQLITE_ERROR : sqlite3_step(handle_); }
+  uint64_t column_number(int index) { return static_cast<uint64_t>(sqlite3_column_int64(handle_, index)); }
+  std::string column(int index) {
+    const auto* bytes = static_cast<const char*>(sqlite3_column_blob(handle_, index));
+    return bytes == nullptr ? "" : std::string(bytes, static_cast<size_t>(sqlite3_column_bytes(handle_, index)));
+  }
+
+ private:
+  sqlite3_stmt* handle_ = nullptr;
+  int bound_ = 0;
+};
+
+class SqliteStore final : public Store {
+ public:
+  explicit SqliteStore(SqliteOptions options) : options_(std::move(options)) {}
+  ~SqliteStore() override {
+    sqlite3_close(database_);
+    if (lock_file_ >= 0) close(lock_file_);
+  }
+
+  absl::Status open();
+  absl::Status commit(const Batch& batch) override;
+  absl::StatusOr<std::vector<JobRow>> jobs() override;
+  absl::StatusOr<std::vector<EventRow>> events(const std::string& job, uint64_t after, int limit) override;
+  absl::StatusOr<uint64_t> next_line(const std::string& job, uint64_t epoch, uint32_t rank) override;
+  absl::StatusOr<std::optional<std::string>> answer(const std::string& request) override;
+
+ private:
+  absl::Status lock();
+  absl::Status create_or_check_schema();
+  absl::Status run(const char* sql, const char* doing) {
+    if (sqlite3_exec(database_, sql, nullptr, nullptr, nullptr) == SQLITE_OK) return absl::OkStatus();
+    return failure(database_, options_.path, doing);
+  }
+  absl::Status finish(Statement& statement, const char* doing) {
+    if (statement.step() == SQLITE_DONE) return absl::OkStatus();
+    return failure(database_, options_.path, doing);
+  }
+  absl::Status write(const Batch& batch);
+  absl::Status write_events(const Batch& batch);
+  void reach(const char* point) {
+    if (options_.failpoint) options_.failpoint(point);
+  }
+
+  const SqliteOptions options_;
+  int lock_file_ = -1;
+  std::mutex mutex_;             // One connection: one statement at a time.
+  sqlite3* database_ = nullptr;  // Guarded by mutex_ once open.
+};
+
+absl::Status SqliteStore::lock() {
+  if (options_.path == ":memory:") return absl::OkStatus();
+  const std::string path = options_.path + ".lock";
+  lock_file_ = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
+  if (lock_file_ < 0) {
+    return absl::PermissionDeniedError(absl::StrCat("store ", path, ": cannot open: ", std::strerror(errno)));
+  }
+  if (flock(lock_file_, LOCK_EX | LOCK_NB) == 0) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("store ", options_.path, ": another coordinator uses it (", path,
+                                             " is locked); stop that one or choose another --data"));
+}
+
+absl::Status SqliteStore::open() {
+  if (absl::Status status = lock(); !status.ok()) return status;
+  if (sqlite3_open(options_.path.c_str(), &database_) != SQLITE_OK) {
+    return failure(database_, options_.path, "open");
+  }
+  sqlite3_extended_result_codes(database_, 1);
+  sqlite3_busy_timeout(database_, 2000);  // A person looking at it with the sqlite3 shell.
+  if (absl::Status status = run("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;", "use the write-ahead log");
+      !status.ok()) {
+    return status;
+  }
+  return create_or_check_schema();
+}
+
+absl::Status SqliteStore::create_or_check_schema() {
+  if (absl::Status status =
+          run("BEGIN IMMEDIATE; CREATE TABLE IF NOT EXISTS schema (version INTEGER NOT NULL);", "write");
+      !status.ok()) {
+    return status;
+  }
+  uint64_t version = 0;
+  {
+    Statement query(database_, "SELECT version FROM schema");
+    const int result = query.step();
+    if (result == SQLITE_ROW) version = query.column_number(0);
+    if (result != SQLITE_ROW && result != SQLITE_DONE) return failure(database_, options_.path, "read the schema");
+  }
+  if (version > kSchema) {
+    (void)run("ROLLBACK", "roll back");
+    return absl::FailedPreconditionError(absl::StrCat("store ", options_.path, " has schema ", version,
+                                                      "; this program knows at most ", kSchema,
+                                                      ": run the newer program, or restore a copy from before it"));
+  }
+  if (version == 0) {
+    if (absl::Status status = run(kTables, "create tables"); !status.ok()) return status;
+    if (absl::Status status = run("INSERT INTO schema VALUES (1)", "write the schema version"); !status.ok()) {
+      return status;
+    }
+  }
+  return run("COMMIT", "commit");
+}
+
+absl::Status SqliteStore::write_events(const Batch& batch) {
+  if (batch.step_stride) {
+    Statement thin(database_, "DELETE FROM events WHERE job=? AND step>0 AND step%?!=0");
+    thin.text(batch.job.id).number(*batch.step_stride);
+    if (absl::Status status = finish(thin, "thin out events"); !status.ok()) return status;
+  }
+  for (uint64_t sequence : batch.erase_events) {
+    Statement erase(database_, "DELETE FROM events WHERE job=? AND sequence=?");
+    erase.text(batch.job.id).number(sequence);
+    if (absl::Status status = finish(erase, "erase an event"); !status.ok()) return status;
+  }
+  for (const EventRow& event : batch.events) {
+    Statement insert(database_, "INSERT INTO events VALUES (?,?,?,?)");
+    insert.text(batch.job.id).number(event.sequence).number(event.step).blob(event.blob);
+    if (absl::Status status = finish(insert, "write an event"); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SqliteStore::write(const Batch& batch) {
+  Statement job(database_, "INSERT OR REPLACE INTO jobs VALUES (?,?)");
+  job.text(batch.job.id).blob(batch.job.blob);
+  if (absl::Status status = finish(job, "write a job"); !status.ok()) return status;
+  if (absl::Status status = write_events(batch); !status.ok()) return status;
+  if (batch.stream) {
+    Statement stream(database_, "INSERT OR REPLACE INTO streams VALUES (?,?,?,?)");
+    stream.text(batch.job.id).number(batch.stream->epoch).number(batch.stream->rank).number(batch.stream->next_line);
+    if (absl::Status status = finish(stream, "write an offset"); !status.ok()) return status;
+  }
+  if (batch.answer) {
+    Statement answer(database_, "INSERT INTO answers VALUES (?,?)");
+    answer.text(batch.answer->request).blob(batch.answer->blob);
+    if (absl::Status status = finish(answer, "write an answer"); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SqliteStore::commit(const Batch& batch) {
+  const auto start = std::chrono::steady_clock::now();
+  std::lock_guard<std::mutex> hold(mutex_);
+  if (absl::Status status = run("BEGIN IMMEDIATE", "begin"); !status.ok()) return status;
+  reach("begin");
+  absl::Status status = write(batch);
+  reach("written");
+  if (status.ok()) status = run("COMMIT", "commit");
+  if (!status.ok()) {
+    // SQLite may have rolled back by itself (disk full); then this fails, and rightly so.
+    sqlite3_exec(database_, "ROLLBACK", nullptr, nullptr, nullptr);
+    return status;
+  }
+  reach("committed");
+  if (options_.on_commit) {
+    options_.on_commit(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<JobRow>> SqliteStore::jobs() {
+  std::lock_guard<std::mutex> hold(mutex_);
+  std::vector<JobRow> rows;
+  Statement query(database_, "SELECT id, blob FROM jobs");
+  int result = query.step();
+  for (; result == SQLITE_ROW; result = query.step()) rows.push_back({query.column(0), query.column(1)});
+  if (result != SQLITE_DONE) return failure(database_, options_.path, "read jobs");
+  return rows;
+}
+
+absl::StatusOr<std::vector<EventRow>> SqliteStore::events(const std::string& job, uint64_t after, int limit) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  std::vector<EventRow> rows;
+  Statement query(database_,
+                  "SELECT sequence, step, blob FROM events WHERE job=? AND sequence>? ORDER BY sequence LIMIT ?");
+  query.text(job).number(after).number(static_cast<uint64_t>(limit));
+  int result = query.step();
+  for (; result == SQLITE_ROW; result = query.step()) {
+    rows.push_back({query.column_number(0), query.column_number(1), query.column(2)});
+  }
+  if (result != SQLITE_DONE) return failure(database_, options_.path, "read events");
+  return rows;
+}
+
+absl::StatusOr<uint64_t> SqliteStore::next_line(const std::string& job, uint64_t epoch, uint32_t rank) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  Statement query(database_, "SELECT next_line FROM streams WHERE job=? AND epoch=? AND rank=?");
+  query.text(job).number(epoch).number(rank);
+  const int result = query.step();
+  if (result == SQLITE_ROW) return query.column_number(0);
+  if (result == SQLITE_DONE) return 0;
+  return failure(database_, options_.path, "read an offset");
+}
+
+absl::StatusOr<std::optional<std::string>> SqliteStore::answer(const std::string& request) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  Statement query(database_, "SELECT blob FROM answers WHERE request=?");
+  query.text(request);
+  const int result = query.step();
+  if (result == SQLITE_ROW) return std::optional<std::string>(query.column(0));
+  if (result == SQLITE_DONE) return std::optional<std::string>();
+  return failure(database_, options_.path, "read an answer");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Store>> open_sqlite(SqliteOptions options) {
+  auto store = std::make_unique<SqliteStore>(std::move(options));
+  if (absl::Status status = store->open(); !status.ok()) return status;
+  return std::unique_ptr<Store>(std::move(store));
+}
+
+}  // namespace telar::server::store

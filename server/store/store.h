@@ -1,0 +1,78 @@
+// What the coordinator must not forget, behind one interface: jobs, their events, and the answers it gave.
+//
+// The store knows nothing of jobs but their ids: values are blobs that the layer above serializes. Safe to call from
+// any thread. Every error names the path of the database.
+//   RESOURCE_EXHAUSTED   the disk is full
+//   PERMISSION_DENIED    the file or its folder cannot be written
+//   UNAVAILABLE          another process holds it
+//   DATA_LOSS            not a database, or damaged
+//   FAILED_PRECONDITION  written by a newer version of the program
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace telar::server::store {
+
+struct JobRow {
+  std::string id;
+  std::string blob;
+};
+
+struct EventRow {
+  uint64_t sequence = 0;  // Grows within the job; the caller numbers.
+  uint64_t step = 0;      // The optimizer step that it reports; 0 for every other kind of event.
+  std::string blob;
+};
+
+// How many events of one rank in one epoch were taken over.
+struct StreamRow {
+  uint64_t epoch = 0;
+  uint32_t rank = 0;
+  uint64_t next_line = 0;
+};
+
+struct AnswerRow {
+  std::string request;  // Method and request_id.
+  std::string blob;
+};
+
+// Everything that changes together: commit() makes all of it durable, or nothing.
+struct Batch {
+  JobRow job;  // Inserted or replaced; every batch concerns one job.
+  std::vector<EventRow> events;
+  std::vector<uint64_t> erase_events;   // Sequences.
+  std::optional<uint64_t> step_stride;  // Erases the step events whose step is no multiple of it, before `events`.
+  std::optional<StreamRow> stream;
+  std::optional<AnswerRow> answer;
+};
+
+class Store {
+ public:
+  virtual ~Store() = default;
+  // Durable, when it returns OK, against a crash of the process and of the machine.
+  virtual absl::Status commit(const Batch& batch) = 0;
+  virtual absl::StatusOr<std::vector<JobRow>> jobs() = 0;
+  // In order of sequence, those after `after`, at most `limit`.
+  virtual absl::StatusOr<std::vector<EventRow>> events(const std::string& job, uint64_t after, int limit) = 0;
+  virtual absl::StatusOr<uint64_t> next_line(const std::string& job, uint64_t epoch, uint32_t rank) = 0;
+  virtual absl::StatusOr<std::optional<std::string>> answer(const std::string& request) = 0;
+};
+
+struct SqliteOptions {
+  std::string path;                                  // ":memory:" for one that ends with the process.
+  std::function<void(double seconds)> on_commit;     // Told how long each commit took; may be empty.
+  std::function<void(const char* point)> failpoint;  // Tests only: called at "begin", "written", "committed".
+};
+
+// Opens or creates the database. One process at a time: a lock file beside it says so.
+absl::StatusOr<std::unique_ptr<Store>> open_sqlite(SqliteOptions options);
+
+}  // namespace telar::server::store

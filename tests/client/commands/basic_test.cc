@@ -1,0 +1,106 @@
+// list, describe, cancel, nodes, version, explain: one answer, one page.
+#include "client/commands/exit_codes.h"
+#include "tests/client/commands/command_test.h"
+
+namespace telar::client {
+namespace {
+
+using BasicTest = CommandTest;
+
+TEST_F(BasicTest, ListReadsAllPagesAndFiltersByState) {
+  for (int i = 0; i < 5; ++i) add_job("j-" + std::to_string(i), i < 3 ? v1::Job::RUNNING : v1::Job::FAILED);
+  context.options.output = Output::kName;
+  EXPECT_EQ(list(context, {}), kOk);
+  EXPECT_EQ(std::count(out.str().begin(), out.str().end(), '\n'), 5);
+  out.str("");
+  EXPECT_EQ(list(context, {.states = {"failed", "Queued"}}), kOk);
+  EXPECT_EQ(out.str(), "projects/default/jobs/j-3\nprojects/default/jobs/j-4\n");
+}
+
+TEST_F(BasicTest, ListRefusesAnUnknownState) {
+  EXPECT_EQ(list(context, {.states = {"runing"}}), kUsage);
+  EXPECT_EQ(err.str(),
+            "error: --state: got 'runing', want one of queued, starting, running, restarting, cancelling, failing, "
+            "succeeded, failed, cancelled\n");
+}
+
+TEST_F(BasicTest, AnEmptyListSaysSoOnStderr) {
+  EXPECT_EQ(list(context, {}), kOk);
+  EXPECT_EQ(out.str(), "");
+  EXPECT_EQ(err.str(), "no jobs\n");
+}
+
+TEST_F(BasicTest, DescribeInEveryFormat) {
+  add_job("j-1", v1::Job::RUNNING);
+  for (const Output format : {Output::kTable, Output::kWide, Output::kJson, Output::kYaml, Output::kName}) {
+    out.str("");
+    context.options.output = format;
+    EXPECT_EQ(describe(context, "j-1"), kOk);
+    EXPECT_NE(out.str().find("projects/default/jobs/j-1"), std::string::npos) << out.str();
+  }
+  EXPECT_EQ(describe(context, "j-2"), kNotFound);
+}
+
+TEST_F(BasicTest, CancelRetriesWithTheSameRequestId) {
+  add_job("j-1", v1::Job::RUNNING);
+  coordinator.service.cancel_answers = {{grpc::StatusCode::UNAVAILABLE, "busy"}};
+  EXPECT_EQ(cancel(context, {.job = "j-1"}), kOk);
+  EXPECT_EQ(out.str(), "j-1 CANCELLING\n");
+  ASSERT_EQ(coordinator.service.cancels.size(), 2u);
+  EXPECT_EQ(coordinator.service.cancels[0].request_id(), coordinator.service.cancels[1].request_id());
+}
+
+TEST_F(BasicTest, CancelWaitsForTheEnd) {
+  v1::Job& job = add_job("j-1", v1::Job::RUNNING);
+  add_event(job, v1::Job::RUNNING, v1::Job::CANCELLING);
+  coordinator.service.on_watch_end = [](v1::Job& watched) { watched.set_state(v1::Job::CANCELLED); };
+  EXPECT_EQ(cancel(context, {.job = "j-1", .wait = true}), kOk);
+  EXPECT_EQ(out.str(), "j-1 CANCELLED\n");
+}
+
+TEST_F(BasicTest, CancelThatComesTooLate) {
+  add_job("j-1", v1::Job::SUCCEEDED);
+  coordinator.service.cancel_answers = {{grpc::StatusCode::FAILED_PRECONDITION, "j-1 is SUCCEEDED"}};
+  EXPECT_EQ(cancel(context, {.job = "j-1"}), kRefused);
+  coordinator.service.on_watch_end = [](v1::Job& watched) { watched.set_state(v1::Job::SUCCEEDED); };
+  EXPECT_EQ(cancel(context, {.job = "j-1", .wait = true}), kRefused) << "it succeeded while being cancelled";
+}
+
+TEST_F(BasicTest, NodesAndVersion) {
+  EXPECT_EQ(nodes(context), kOk);
+  EXPECT_NE(out.str().find("node-a"), std::string::npos);
+  out.str("");
+  EXPECT_EQ(version(context, false), kOk);
+  EXPECT_NE(out.str().find("coordinator 9.8.7+abc\n"), std::string::npos) << out.str();
+  coordinator.stop();
+  EXPECT_EQ(version(context, true), kOk) << "the client's own needs no coordinator";
+  EXPECT_EQ(version(context, false), kUnreachable);
+  EXPECT_EQ(nodes(context), kUnreachable);
+}
+
+TEST_F(BasicTest, ExplainAnUnknownField) {
+  EXPECT_EQ(explain_field(context, "model.layer"), kUsage);
+  EXPECT_EQ(err.str(), "error: model.layer: unknown field 'layer'; did you mean 'layers'?\n");
+}
+
+TEST(ContextTest, AddressesAreChecked) {
+  for (const char* good : {"127.0.0.1:7070", "head:1", "[::1]:7070", "unix:/run/telar.sock"}) {
+    EXPECT_TRUE(make_stub(good).ok()) << good;
+  }
+  for (const char* bad : {"", "head", ":7070", "head:", "head:0", "head:65536", "head:x"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(make_stub(bad).status())) << bad;
+  }
+}
+
+TEST(ContextTest, Durations) {
+  EXPECT_EQ(parse_duration("90"), Milliseconds(90'000));
+  EXPECT_EQ(parse_duration("1.5m"), Milliseconds(90'000));
+  EXPECT_EQ(parse_duration("250ms"), Milliseconds(250));
+  EXPECT_EQ(parse_duration("2h"), Milliseconds(7'200'000));
+  for (const char* bad : {"", "0", "-1s", "1d", "s", "1 s", "1e9h", "nan", "inf"}) {
+    EXPECT_FALSE(parse_duration(bad)) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace telar::client

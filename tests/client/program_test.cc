@@ -1,0 +1,132 @@
+// The real program as a process of its own: its exit status, its streams, its signals.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+#include "tests/client/fake_jobs_service.h"
+
+namespace telar::client {
+namespace {
+
+std::string contents(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+class ProgramTest : public testing::Test {
+ protected:
+  ProgramTest() : directory_(testing::TempDir() + "telar-program-" + std::to_string(getpid()) + "-") {}
+
+  // posix_spawn, as a plain fork is not safe beside gRPC's threads.
+  pid_t start(std::vector<std::string> arguments) {
+    const char* bin = std::getenv("TELAR_BIN_DIR");
+    const std::string program = std::string(bin == nullptr ? "build/release/bin" : bin) + "/telar";
+    arguments.insert(arguments.begin(), program);
+    std::vector<char*> argv;
+    for (std::string& one : arguments) argv.push_back(one.data());
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    const int flags = O_WRONLY | O_CREAT | O_TRUNC;
+    posix_spawn_file_actions_addopen(&actions, 1, (directory_ + "out").c_str(), flags, 0600);
+    posix_spawn_file_actions_addopen(&actions, 2, (directory_ + "err").c_str(), flags, 0600);
+    pid_t child = 0;
+    EXPECT_EQ(posix_spawn(&child, program.c_str(), &actions, nullptr, argv.data(), environ), 0) << program;
+    posix_spawn_file_actions_destroy(&actions);
+    return child;
+  }
+  int finish(pid_t child) {
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  }
+  int run(const std::vector<std::string>& arguments) { return finish(start(arguments)); }
+  std::string out() { return contents(directory_ + "out"); }
+  std::string err() { return contents(directory_ + "err"); }
+
+  const std::string directory_;
+};
+
+TEST_F(ProgramTest, WrongUseIsTwo) {
+  for (const std::vector<std::string>& wrong :
+       std::vector<std::vector<std::string>>{{},
+                                             {"nothing"},
+                                             {"submit"},
+                                             {"list", "--nothing"},
+                                             {"-o", "xml", "list"},
+                                             {"--timeout", "soon", "list"},
+                                             {"--coordinator", "nowhere", "list"},
+                                             {"submit", "a.yaml", "--watch", "--wait"},
+                                             {"logs", "j", "--rank", "-1"},
+                                             {"submit", "/no/such/file.yaml"}}) {
+    EXPECT_EQ(run(wrong), 2) << (wrong.empty() ? "no arguments" : wrong[0]) << ": " << err();
+    EXPECT_EQ(out(), "");
+  }
+}
+
+TEST_F(ProgramTest, HelpNamesTheExitCodes) {
+  EXPECT_EQ(run({"--help"}), 0);
+  EXPECT_NE(out().find("5 coordinator unreachable"), std::string::npos) << out();
+  EXPECT_EQ(run({"submit", "--help"}), 0);
+  EXPECT_NE(out().find("--dry-run"), std::string::npos);
+}
+
+TEST_F(ProgramTest, UnreachableIsFiveAndNamesTheAddress) {
+  EXPECT_EQ(run({"list", "--coordinator", "127.0.0.1:1"}), 5);
+  EXPECT_TRUE(err().starts_with("error: cannot reach the coordinator at 127.0.0.1:1")) << err();
+}
+
+TEST_F(ProgramTest, GlobalOptionsOnEitherSideAndFromTheEnvironment) {
+  FakeCoordinator coordinator;
+  EXPECT_EQ(run({"--coordinator", coordinator.address(), "version", "-o", "json"}), 0) << err();
+  EXPECT_NE(out().find("\"version\": \"9.8.7\""), std::string::npos) << out();
+  setenv("TELAR_COORDINATOR", coordinator.address().c_str(), 1);
+  EXPECT_EQ(run({"nodes", "--no-headers", "-o", "wide"}), 0) << err();
+  EXPECT_TRUE(out().starts_with("node-a  READY")) << out();
+  unsetenv("TELAR_COORDINATOR");
+}
+
+TEST_F(ProgramTest, CtrlCDetachesAndTheJobGoesOn) {
+  FakeCoordinator coordinator;
+  v1::Job& job = coordinator.service.jobs["projects/default/jobs/j-1"];
+  job.set_name("projects/default/jobs/j-1");
+  job.set_state(v1::Job::RUNNING);
+  coordinator.service.hold_streams = true;
+  const pid_t child = start({"--coordinator", coordinator.address(), "watch", "j-1"});
+  coordinator.service.wait_for_streams(1);
+  kill(child, SIGINT);
+  EXPECT_EQ(finish(child), 0);
+  EXPECT_EQ(err(), "detached; job goes on: telar watch j-1\n");
+  EXPECT_TRUE(coordinator.service.cancels.empty());
+}
+
+TEST_F(ProgramTest, OtherSignalsEndIt) {
+  FakeCoordinator coordinator;
+  v1::Job& job = coordinator.service.jobs["projects/default/jobs/j-1"];
+  job.set_name("projects/default/jobs/j-1");
+  job.set_state(v1::Job::RUNNING);
+  coordinator.service.hold_streams = true;
+  const pid_t child = start({"--coordinator", coordinator.address(), "watch", "j-1"});
+  coordinator.service.wait_for_streams(1);
+  kill(child, SIGTERM);
+  EXPECT_EQ(finish(child), 128 + SIGTERM);
+}
+
+TEST_F(ProgramTest, CompletionIsValidShell) {
+  EXPECT_EQ(run({"completion", "bash"}), 0);
+  EXPECT_NE(out().find("submit) words="), std::string::npos) << out();
+  const std::string check = "bash -n " + directory_ + "out";
+  EXPECT_EQ(std::system(check.c_str()), 0);
+}
+
+}  // namespace
+}  // namespace telar::client

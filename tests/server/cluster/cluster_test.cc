@@ -1,0 +1,101 @@
+#include "server/cluster/cluster.h"
+
+#include <gtest/gtest.h>
+
+#include "common/errors.h"
+#include "tests/fakes/fake_clock.h"
+
+namespace telar::server::cluster {
+namespace {
+
+using std::chrono::milliseconds;
+
+v1::RegisterNodeRequest worker(const std::string& node, const std::string& incarnation, uint32_t devices = 2) {
+  v1::RegisterNodeRequest request;
+  request.set_node(node);
+  request.set_incarnation(incarnation);
+  request.set_listen_host("10.0.0.1");
+  request.set_metrics_address(node + ":9100");
+  for (uint32_t i = 0; i < devices; ++i) {
+    v1::Device* device = request.add_devices();
+    device->set_kind(v1::ResourceSpec::CPU);
+    device->set_index(i);
+  }
+  return request;
+}
+
+class ClusterTest : public testing::Test {
+ protected:
+  v1::Node::State state() { return cluster_.nodes().at(0).state(); }
+  fakes::FakeClock clock_;
+  Cluster cluster_{&clock_, milliseconds(10'000)};
+};
+
+TEST_F(ClusterTest, LeaseGoesFromReadyOverUnknownToLost) {
+  ASSERT_TRUE(cluster_.register_node(worker("a", "1")).ok());
+  clock_.advance(milliseconds(4'999));
+  EXPECT_EQ(state(), v1::Node::READY);
+  clock_.advance(milliseconds(1));
+  EXPECT_EQ(state(), v1::Node::UNKNOWN);
+  clock_.advance(milliseconds(4'999));
+  EXPECT_TRUE(cluster_.expire().empty());
+  ASSERT_TRUE(cluster_.heartbeat("a", "1", false).ok());
+  EXPECT_EQ(state(), v1::Node::READY);
+  clock_.advance(milliseconds(10'000));
+  EXPECT_EQ(state(), v1::Node::LOST);
+  EXPECT_EQ(cluster_.expire(), std::vector<std::string>{"a"});
+  EXPECT_TRUE(cluster_.expire().empty());  // Told once.
+  EXPECT_TRUE(cluster_.lost("a"));
+  const absl::Status late = cluster_.heartbeat("a", "1", false);
+  EXPECT_EQ(reason(late), "LEASE_EXPIRED");
+  ASSERT_TRUE(cluster_.register_node(worker("a", "1")).ok());
+  EXPECT_EQ(state(), v1::Node::READY);
+}
+
+TEST_F(ClusterTest, ANewIncarnationReplacesADisconnectedOne) {
+  ASSERT_TRUE(cluster_.register_node(worker("a", "1")).ok());
+  cluster_.set_connected("a", "1", true);
+  EXPECT_EQ(cluster_.register_node(worker("a", "2")).code(), absl::StatusCode::kAlreadyExists);
+  ASSERT_TRUE(cluster_.register_node(worker("a", "1")).ok());  // Itself again.
+  cluster_.set_connected("a", "1", false);
+  ASSERT_TRUE(cluster_.register_node(worker("a", "2")).ok());
+  EXPECT_EQ(cluster_.heartbeat("a", "1", false).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(cluster_.heartbeat("a", "2", false).ok());
+}
+
+TEST_F(ClusterTest, OffersDevicesOnlyWhereItKnowsWhatRuns) {
+  ASSERT_TRUE(cluster_.register_node(worker("a", "1")).ok());
+  EXPECT_FALSE(cluster_.find(v1::ResourceSpec::CPU, 1, 1));  // Not reported yet.
+  ASSERT_TRUE(cluster_.heartbeat("a", "1", true).ok());
+  EXPECT_FALSE(cluster_.find(v1::ResourceSpec::CPU, 1, 1));  // A stranger runs there.
+  ASSERT_TRUE(cluster_.heartbeat("a", "1", false).ok());
+  EXPECT_TRUE(cluster_.find(v1::ResourceSpec::CPU, 2, 1));
+  EXPECT_FALSE(cluster_.find(v1::ResourceSpec::GPU, 1, 1));
+  clock_.advance(milliseconds(5'000));
+  EXPECT_FALSE(cluster_.find(v1::ResourceSpec::CPU, 1, 1));  // Unknown.
+}
+
+TEST_F(ClusterTest, HeldDevicesAreNotFree) {
+  ASSERT_TRUE(cluster_.register_node(worker("a", "1")).ok());
+  ASSERT_TRUE(cluster_.heartbeat("a", "1", false).ok());
+  const auto slots = cluster_.find(v1::ResourceSpec::CPU, 1, 1);
+  cluster_.hold(slots->at(0).node, slots->at(0).device, "job");
+  EXPECT_EQ(cluster_.count(v1::ResourceSpec::CPU).free, 1u);
+  EXPECT_EQ(cluster_.count(v1::ResourceSpec::CPU).registered, 2u);
+  EXPECT_EQ(cluster_.nodes().at(0).devices(0).job(), "job");
+  EXPECT_FALSE(cluster_.find(v1::ResourceSpec::CPU, 2, 1));
+  ASSERT_TRUE(cluster_.register_node(worker("a", "1")).ok());  // A reconnect frees nothing.
+  ASSERT_TRUE(cluster_.heartbeat("a", "1", false).ok());
+  EXPECT_EQ(cluster_.count(v1::ResourceSpec::CPU).free, 1u);
+  cluster_.release("job");
+  EXPECT_EQ(cluster_.count(v1::ResourceSpec::CPU).free, 2u);
+}
+
+TEST_F(ClusterTest, AnUnseenNodeHasALeaseFromTheStart) {
+  EXPECT_FALSE(cluster_.lost("b"));
+  clock_.advance(milliseconds(10'000));
+  EXPECT_TRUE(cluster_.lost("b"));
+}
+
+}  // namespace
+}  // namespace telar::server::cluster

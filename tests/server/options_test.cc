@@ -1,0 +1,48 @@
+#include "server/options.h"
+
+#include <gtest/gtest.h>
+
+namespace telar::server {
+namespace {
+
+TEST(Options, ReadsBothSpellings) {
+  const auto options = parse_options({"--data", "/var/x", "--lease=1m", "--heartbeat-interval", "500ms", "--listen",
+                                      "0.0.0.0:0", "--http=127.0.0.1:0"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->data, "/var/x");
+  EXPECT_EQ(options->run_root, "/var/x/runs");
+  EXPECT_EQ(options->lease.count(), 60'000);
+  EXPECT_EQ(options->heartbeat_interval.count(), 500);
+  EXPECT_FALSE(wants_reflection(*options));  // Not on loopback.
+}
+
+TEST(Options, HasDefaults) {
+  const auto options = parse_options({"--data", "/var/x"});
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options->listen, "127.0.0.1:7070");
+  EXPECT_TRUE(wants_reflection(*options));
+}
+
+TEST(Options, NamesEveryMistakeAtOnce) {
+  const auto options = parse_options({"--listen", "nowhere", "--lease", "3s", "--heartbeat-interval", "2s",
+                                      "--log-level", "loud", "--nonsense", "1", "stray", "--stop-grace", "soon"});
+  EXPECT_EQ(options.status().code(), absl::StatusCode::kInvalidArgument);
+  const std::string text(options.status().message());
+  for (const char* part : {"--listen: 'nowhere'", "--lease: 3000 ms", "'loud'", "--nonsense: unknown", "'stray'",
+                           "--data:", "--stop-grace: 'soon' is no TIME, such as"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
+  }
+}
+
+TEST(Options, AMissingValueIsAMistake) {
+  const auto options = parse_options({"--data", "--listen", "127.0.0.1:1"});
+  EXPECT_NE(std::string(options.status().message()).find("--data: a value is missing"), std::string::npos);
+}
+
+TEST(Options, HelpNeedsNothingElse) {
+  EXPECT_TRUE(parse_options({"--help"})->help);
+  EXPECT_NE(usage().find("--run-root DIR"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace telar::server

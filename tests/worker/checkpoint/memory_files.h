@@ -1,0 +1,68 @@
+// A file system in memory that forgets what was not synced.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "worker/checkpoint/file_system.h"
+
+namespace telar::checkpoint {
+
+// Faults are counted over the operations that change something: create, append, sync, close, make_directory,
+// sync_directory, rename, remove. Not for several threads.
+class MemoryFiles : public FileSystem {
+ public:
+  enum class Fault {
+    kNone,
+    kPowerCut,  // Operation `at` and all later ones fail; an append does half of its work.
+    kDiskFull,  // The same for create, append and make_directory only: what is there can still be removed.
+    kIoError,   // Operation `at` alone fails.
+  };
+  void plan(Fault fault, int64_t at) { fault_ = fault, at_ = at, operations_ = 0; }
+  int64_t operations() const { return operations_; }
+
+  // The machine comes back. Each directory is either as it was last synced or as it was left, each file has what was
+  // last synced and some part of the rest; `random` decides. nullptr: nothing that was not synced survives.
+  void restart(std::mt19937_64* random);
+
+  // The bytes of a file, to be damaged; nullptr when there is none.
+  std::string* bytes(const std::string& path);
+  // Every file below `directory`, full paths.
+  std::vector<std::string> all_files(const std::string& directory);
+
+  absl::StatusOr<std::unique_ptr<WritableFile>> create(const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<ReadableFile>> open(const std::string& path) override;
+  absl::StatusOr<std::vector<std::string>> list(const std::string& directory) override;
+  absl::Status make_directory(const std::string& path) override;
+  absl::Status sync_directory(const std::string& path) override;
+  absl::Status rename(const std::string& from, const std::string& to) override;
+  absl::Status remove_file(const std::string& path) override;
+  absl::Status remove_directory(const std::string& path) override;
+
+ private:
+  friend class MemoryWritable;
+  struct Node {
+    bool directory = false;
+    std::string data, synced_data;
+    std::map<std::string, std::shared_ptr<Node>> entries, synced_entries;
+  };
+  using NodePointer = std::shared_ptr<Node>;
+
+  // The fault that strikes this operation, if any.
+  absl::Status strike(const std::string& what, bool needs_space);
+  NodePointer find(const std::string& path);
+  void restart_node(Node& node, std::mt19937_64* random);
+
+  NodePointer root_ = std::make_shared<Node>(Node{.directory = true});
+  Fault fault_ = Fault::kNone;
+  int64_t at_ = 0;
+  int64_t operations_ = 0;
+};
+
+}  // namespace telar::checkpoint

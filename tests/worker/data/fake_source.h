@@ -1,0 +1,68 @@
+// Token sources without files.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <span>
+
+#include "absl/status/status.h"
+#include "worker/data/token_source.h"
+
+namespace telar::data {
+
+// Token p has the id p mod 2^31. Reads that touch `fail_at` fail.
+class CountingSource : public TokenSource {
+ public:
+  explicit CountingSource(uint64_t size, uint64_t fail_at = UINT64_MAX) : size_(size), fail_at_(fail_at) {}
+  uint64_t size() const override { return size_; }
+  absl::Status read(uint64_t first, std::span<int32_t> out) const override {
+    if (first + out.size() > size_) return absl::OutOfRangeError("beyond the end");
+    if (fail_at_ >= first && fail_at_ < first + out.size()) return absl::DataLossError("planted");
+    for (size_t at = 0; at < out.size(); ++at) out[at] = static_cast<int32_t>((first + at) & 0x7fffffff);
+    return absl::OkStatus();
+  }
+  absl::Status check_vocab(int64_t) const override { return absl::OkStatus(); }
+
+ private:
+  uint64_t size_;
+  uint64_t fail_at_;
+};
+
+// Reads wait until the test lets them through.
+class GatedSource : public CountingSource {
+ public:
+  using CountingSource::CountingSource;
+  absl::Status read(uint64_t first, std::span<int32_t> out) const override {
+    {
+      std::unique_lock lock(mutex_);
+      ++waiting_;
+      changed_.notify_all();
+      changed_.wait(lock, [&] { return allowed_ > 0; });
+      --allowed_;
+    }
+    return CountingSource::read(first, out);
+  }
+  void allow(int64_t reads) {
+    std::lock_guard lock(mutex_);
+    allowed_ += reads;
+    changed_.notify_all();
+  }
+  // Blocks until this many reads were begun.
+  void await_begun(int64_t reads) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return waiting_ >= reads; });
+  }
+  int64_t begun() const {
+    std::lock_guard lock(mutex_);
+    return waiting_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable int64_t waiting_ = 0;
+  mutable int64_t allowed_ = 0;
+};
+
+}  // namespace telar::data

@@ -1,0 +1,178 @@
+#include "worker/data/token_source.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cstring>
+#include <filesystem>
+#include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/worker/data/temp_dir.h"
+
+namespace telar::data {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string text(const absl::Status& status) { return std::string(status.message()); }
+
+std::vector<int32_t> read_all(const TokenSource& source) {
+  std::vector<int32_t> tokens(source.size());
+  EXPECT_TRUE(source.read(0, tokens).ok());
+  return tokens;
+}
+
+std::string llmc_header(uint32_t magic, uint32_t version, uint32_t tokens) {
+  std::string header(1024, '\0');
+  std::memcpy(header.data(), &magic, 4);
+  std::memcpy(header.data() + 4, &version, 4);
+  std::memcpy(header.data() + 8, &tokens, 4);
+  return header;
+}
+
+template <typename T>
+std::string shard(const std::vector<T>& tokens) {
+  std::string bytes =
+      sizeof(T) == 2 ? llmc_header(20240520, 1, tokens.size()) : llmc_header(20240801, 7, tokens.size());
+  bytes.append(reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(T));
+  return bytes;
+}
+
+TEST(TextSource, DocumentsEndWithEndOfDocument) {
+  TempDir dir;
+  const auto source = open_text({dir.write("b", "hi"), dir.write("a", "\xff")}, 257).value();
+  EXPECT_THAT(read_all(*source), ElementsAre('h', 'i', 256, 255, 256));
+}
+
+TEST(TextSource, AnyRangeEqualsTheSameRangeOfTheWhole) {
+  TempDir dir;
+  const auto source = open_text({dir.write("a", "abc"), dir.write("b", "d"), dir.write("c", "efgh")}, 300).value();
+  const auto whole = read_all(*source);
+  ASSERT_EQ(whole.size(), 11u);
+  for (size_t first = 0; first <= whole.size(); ++first) {
+    for (size_t count = 0; first + count <= whole.size(); ++count) {
+      std::vector<int32_t> part(count);
+      ASSERT_TRUE(source->read(first, part).ok());
+      EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + first)) << first << " + " << count;
+    }
+  }
+  std::vector<int32_t> beyond(2);
+  EXPECT_EQ(source->read(10, beyond).code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(source->read(UINT64_MAX, beyond).code(), absl::StatusCode::kOutOfRange);
+}
+
+TEST(TextSource, NeedsTheByteVocabulary) {
+  TempDir dir;
+  EXPECT_THAT(text(open_text({dir.write("a", "x")}, 256).status()), AllOf(HasSubstr("256"), HasSubstr("257")));
+  const auto source = open_text({dir.file("a")}, 257).value();
+  EXPECT_TRUE(source->check_vocab(257).ok());
+  EXPECT_THAT(text(source->check_vocab(256)), HasSubstr("token 1 has id 256"));
+  EXPECT_THAT(text(source->check_vocab(100)), HasSubstr("token 0 has id 120"));
+}
+
+TEST(LlmcBin, ReadsBothVersionsMixed) {
+  TempDir dir;
+  const auto u16 = dir.write("u16.bin", shard<uint16_t>({50256, 0, 65535}));
+  const auto u32 = dir.write("u32.bin", shard<uint32_t>({128000, 7}));
+  const auto source = open_llmc_bin({u16, u32}, 128256).value();
+  EXPECT_THAT(read_all(*source), ElementsAre(50256, 0, 65535, 128000, 7));
+}
+
+TEST(LlmcBin, NamesTheIdThatTheModelDoesNotHave) {
+  TempDir dir;
+  const auto good = dir.write("good.bin", shard<uint16_t>({1, 2, 3}));
+  const auto bad = dir.write("bad.bin", shard<uint32_t>({5, 99, 100, 0xfffffff0u}));
+  const auto source = open_llmc_bin({good, bad}, 100).value();
+  std::vector<int32_t> tokens(5);
+  EXPECT_TRUE(source->read(0, tokens).ok());
+  tokens.resize(6);
+  const auto status = source->read(0, tokens);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(text(status), AllOf(HasSubstr(bad), HasSubstr("token 2 has id 100"), HasSubstr("vocabulary of 100")));
+  EXPECT_EQ(text(source->check_vocab(100)), text(status));
+  EXPECT_THAT(text(source->check_vocab(1 << 20)), HasSubstr("token 3 has id 4294967280"));
+  EXPECT_THAT(text(source->check_vocab(3)), AllOf(HasSubstr(good), HasSubstr("token 2 has id 3")));
+}
+
+TEST(LlmcBin, RefusesWhatIsNotAShard) {
+  TempDir dir;
+  const std::string good = shard<uint16_t>({1, 2, 3});
+  auto refused = [&](const std::string& bytes) {
+    const std::string path = dir.write("x.bin", bytes);
+    const auto status = open_llmc_bin({path}, 10).status();
+    EXPECT_THAT(text(status), HasSubstr(path));
+    return text(status);
+  };
+  EXPECT_THAT(refused(good.substr(0, good.size() - 1)), AllOf(HasSubstr("1029 bytes"), HasSubstr("3 tokens = 1030")));
+  EXPECT_THAT(refused(good + "x"), AllOf(HasSubstr("1031 bytes"), HasSubstr("1030 bytes")));
+  EXPECT_THAT(refused(good.substr(0, 1000)), HasSubstr("shorter than the header of 1024"));
+  EXPECT_THAT(refused(""), HasSubstr("empty"));
+  EXPECT_THAT(refused(shard<uint16_t>({})), HasSubstr("0 tokens"));
+  EXPECT_THAT(refused(llmc_header(20240522, 1, 0)), HasSubstr("magic 20240522 version 1"));
+  EXPECT_THAT(refused(llmc_header(20240520, 7, 0)), HasSubstr("version 7"));
+  EXPECT_THAT(refused(llmc_header(20240801, 1, 0)), HasSubstr("magic 20240801 version 1"));
+}
+
+TEST(LlmcBin, CountsInSixtyFourBits) {
+  TempDir dir;
+  constexpr uint64_t kTokens = 1'300'000'000;  // 5.2 GB of four-byte ids; the file is sparse.
+  const auto path = dir.write("big.bin", llmc_header(20240801, 7, kTokens));
+  ASSERT_EQ(::truncate(path.c_str(), 1024 + 4 * kTokens), 0);
+  const int file = ::open(path.c_str(), O_WRONLY);
+  const uint32_t ids[] = {41, 42};
+  ASSERT_EQ(::pwrite(file, ids, 8, 1024 + 4 * (kTokens - 2)), 8);
+  ::close(file);
+  const auto small = dir.write("small.bin", shard<uint16_t>({43, 44}));
+  const auto source = open_llmc_bin({path, small}, 50).value();
+  EXPECT_EQ(source->size(), kTokens + 2);
+  std::vector<int32_t> tokens(5);
+  ASSERT_TRUE(source->read(kTokens - 3, tokens).ok());
+  EXPECT_THAT(tokens, ElementsAre(0, 41, 42, 43, 44));
+}
+
+TEST(Paths, GlobsInByteOrderAndLiteralsFirst) {
+  TempDir dir;
+  for (const char* name : {"b2", "B1", "a10", "a2", "b[1]"}) dir.write(name, "x");
+  EXPECT_THAT(
+      expand_paths({dir.file("b2"), dir.file("*")}).value(),
+      ElementsAre(dir.file("b2"), dir.file("B1"), dir.file("a10"), dir.file("a2"), dir.file("b2"), dir.file("b[1]")));
+  EXPECT_THAT(expand_paths({dir.file("b[1]")}).value(), ElementsAre(dir.file("b[1]")));
+  EXPECT_THAT(expand_paths({dir.file("[ab]2")}).value(), ElementsAre(dir.file("a2"), dir.file("b2")));
+}
+
+TEST(Paths, ErrorsNameThePath) {
+  TempDir dir;
+  const auto missing = open_text({dir.file("none")}, 257).status();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(text(missing), HasSubstr(dir.file("none")));
+  const auto unmatched = open_text({dir.file("*.txt")}, 257).status();
+  EXPECT_EQ(unmatched.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(text(unmatched), AllOf(HasSubstr(dir.file("*.txt")), HasSubstr("matches no file")));
+  EXPECT_THAT(text(open_text({dir.write("empty", "")}, 257).status()), AllOf(HasSubstr("/empty"), HasSubstr("empty")));
+  EXPECT_THAT(text(open_text({dir.file("")}, 257).status()), HasSubstr("not a regular file"));
+  EXPECT_THAT(text(open_text({}, 257).status()), HasSubstr("no data paths"));
+  EXPECT_EQ(open_text({dir.file("none/*.txt")}, 257).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(Paths, UnreadableIsPermissionDenied) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root reads everything";
+  TempDir dir;
+  const auto path = dir.write("secret", "x");
+  ASSERT_EQ(::chmod(path.c_str(), 0), 0);
+  const auto status = open_text({path}, 257).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(text(status), HasSubstr(path));
+  const auto closed = dir.file("closed");
+  std::filesystem::create_directory(closed);
+  ASSERT_EQ(::chmod(closed.c_str(), 0), 0);
+  EXPECT_EQ(open_text({closed + "/*"}, 257).status().code(), absl::StatusCode::kPermissionDenied);
+  ::chmod(closed.c_str(), 0700);  // So that it can be removed.
+}
+
+}  // namespace
+}  // namespace telar::data

@@ -1,0 +1,159 @@
+#include "worker/metrics/rank_metrics.h"
+
+#include <cmath>
+#include <cstdio>
+#include <limits>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <prometheus/text_serializer.h>
+
+#include "worker/metrics/daemon_metrics.h"
+
+namespace telar::metrics {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+v1::RankPlan plan(uint32_t rank, uint64_t epoch = 1) {
+  v1::RankPlan plan;
+  plan.set_epoch(epoch);
+  plan.set_rank(rank);
+  plan.set_world_size(4);
+  plan.set_tp(2);
+  plan.set_dp(2);
+  plan.set_pp(1);
+  plan.mutable_device()->set_index(rank);
+  return plan;
+}
+
+v1::RankEvent started() {
+  v1::RankEvent event;
+  event.mutable_started()->set_parameters(1'000'000);
+  event.mutable_started()->set_flops_per_token(6'000'000);
+  event.mutable_started()->set_peak_flops(1e12);
+  auto* use = event.mutable_started()->add_memory();
+  use->set_memory_class("weights");
+  use->set_bytes(4'000'000);
+  return event;
+}
+
+v1::RankEvent step(double loss) {
+  v1::RankEvent event;
+  event.mutable_time()->set_seconds(1'700'000'000);
+  event.mutable_step()->set_step(1);
+  event.mutable_step()->set_loss(loss);
+  event.mutable_step()->set_grad_norm(0.5);
+  event.mutable_step()->set_learning_rate(0.25);
+  event.mutable_step()->set_seconds(0.04);
+  event.mutable_step()->set_tokens(4096);
+  event.mutable_step()->set_consumed_samples(16);
+  auto* phase = event.mutable_step()->add_phases();
+  phase->set_phase("optimizer");
+  phase->set_seconds(0.01);
+  return event;
+}
+
+v1::RankEvent eval_and_checkpoint(bool eval) {
+  v1::RankEvent event;
+  event.mutable_time()->set_seconds(1'700'000'001);
+  if (eval) event.mutable_eval()->set_loss(1.5);
+  if (!eval) event.mutable_checkpoint()->set_bytes(12'000'000);
+  return event;
+}
+
+class RankMetricsTest : public testing::Test {
+ protected:
+  std::string page() { return prometheus::TextSerializer().Serialize(registry_.Collect()); }
+
+  prometheus::Registry registry_;
+  RankMetrics metrics_{registry_, "node-a"};
+};
+
+TEST_F(RankMetricsTest, RankZeroSpeaksForTheJobAndTokensAreShared) {
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    metrics_.add("j1", plan(rank));
+    metrics_.observe("j1", 1, rank, started());
+    metrics_.observe("j1", 1, rank, step(2.5));
+  }
+  const std::string text = page();
+  EXPECT_THAT(text, HasSubstr("telar_loss{job_id=\"j1\",rank=\"0\"} 2.5\n"));
+  EXPECT_THAT(text, Not(HasSubstr("telar_loss{job_id=\"j1\",rank=\"1\"}")));
+  for (const char* rank : {"0", "1"}) {
+    const std::string labels = std::string("job_id=\"j1\",rank=\"") + rank + "\"";
+    EXPECT_THAT(text, HasSubstr("telar_tokens_total{" + labels + "} 1024\n"));
+    EXPECT_THAT(text, HasSubstr("telar_model_flops_total{convention=\"causal\"," + labels + "} 6144000000\n"));
+    EXPECT_THAT(text, HasSubstr("telar_steps_total{" + labels + "} 1\n"));
+    EXPECT_THAT(text, HasSubstr("telar_memory_bytes{class=\"weights\"," + labels + "} 4000000\n"));
+    EXPECT_THAT(text, HasSubstr("telar_step_phase_seconds_total{" + labels.substr(0, 12) + "phase=\"optimizer\""));
+    EXPECT_THAT(text, HasSubstr("telar_step_seconds_bucket{" + labels + ",le=\"0.05\"} 1\n"));
+    EXPECT_THAT(text, HasSubstr("telar_step_seconds_bucket{" + labels + ",le=\"0.03\"} 0\n"));
+  }
+  EXPECT_THAT(text, HasSubstr("telar_rank_info{device=\"cpu1\",dp=\"0\",job_id=\"j1\",node=\"node-a\",pp=\"0\","
+                              "rank=\"1\",tp=\"1\"} 1\n"));
+}
+
+TEST_F(RankMetricsTest, EvalAndCheckpoint) {
+  metrics_.add("j1", plan(0));
+  metrics_.observe("j1", 1, 0, eval_and_checkpoint(true));
+  metrics_.observe("j1", 1, 0, eval_and_checkpoint(false));
+  metrics_.observe("j1", 1, 0, eval_and_checkpoint(false));
+  const std::string text = page();
+  EXPECT_THAT(text, HasSubstr("telar_eval_loss{job_id=\"j1\",rank=\"0\"} 1.5\n"));
+  EXPECT_THAT(text, HasSubstr("telar_checkpoint_saves_total{job_id=\"j1\",rank=\"0\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("telar_checkpoint_bytes_total{job_id=\"j1\",rank=\"0\"} 24000000\n"));
+  EXPECT_THAT(text,
+              HasSubstr("telar_checkpoint_last_success_timestamp_seconds{job_id=\"j1\",rank=\"0\"} 1700000001\n"));
+}
+
+TEST_F(RankMetricsTest, CountsStepsThatAreNotFinite) {
+  metrics_.add("j1", plan(0));
+  metrics_.observe("j1", 1, 0, step(2));
+  metrics_.observe("j1", 1, 0, step(std::numeric_limits<double>::quiet_NaN()));
+  metrics_.observe("j1", 1, 0, step(std::numeric_limits<double>::infinity()));
+  EXPECT_THAT(page(), HasSubstr("telar_nonfinite_total{job_id=\"j1\",rank=\"0\"} 2\n"));
+}
+
+TEST_F(RankMetricsTest, ForgottenRanksLeaveNoSeries) {
+  metrics_.add("j1", plan(0));
+  metrics_.add("j2", plan(0));
+  metrics_.observe("j1", 1, 0, started());
+  metrics_.observe("j1", 1, 0, step(2));
+  metrics_.forget("j1", 1, 0);
+  EXPECT_THAT(page(), Not(HasSubstr("j1")));
+  EXPECT_THAT(page(), HasSubstr("j2"));
+}
+
+TEST_F(RankMetricsTest, ANewEpochTakesTheSeriesAndTheOldOneCannotTouchThem) {
+  metrics_.add("j1", plan(0, 1));
+  metrics_.observe("j1", 1, 0, step(9));
+  metrics_.add("j1", plan(0, 2));
+  EXPECT_THAT(page(), Not(HasSubstr("telar_loss{")));
+  metrics_.observe("j1", 2, 0, step(3));
+  metrics_.observe("j1", 1, 0, step(9));
+  metrics_.forget("j1", 1, 0);
+  EXPECT_THAT(page(), HasSubstr("telar_loss{job_id=\"j1\",rank=\"0\"} 3\n"));
+}
+
+TEST_F(RankMetricsTest, NamesPassPromtool) {
+  if (system("promtool --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "promtool is not installed";
+  DaemonMetrics daemon(registry_, "1.2.3", "node-a");
+  daemon.set_connected(true);
+  daemon.set_heartbeat_time(1.7e9);
+  daemon.count_exit(v1::DATA);
+  metrics_.add("j1", plan(0));
+  for (const auto& event : {started(), step(2), eval_and_checkpoint(true), eval_and_checkpoint(false)}) {
+    metrics_.observe("j1", 1, 0, event);
+  }
+  const std::string text = page();
+  EXPECT_THAT(text, HasSubstr("telar_worker_rank_exits_total{class=\"data\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("telar_worker_rank_exits_total{class=\"none\"} 0\n"));
+  FILE* promtool = popen("promtool check metrics 2>&1", "w");
+  ASSERT_NE(promtool, nullptr);
+  fwrite(text.data(), 1, text.size(), promtool);
+  EXPECT_EQ(pclose(promtool), 0) << text;
+}
+
+}  // namespace
+}  // namespace telar::metrics

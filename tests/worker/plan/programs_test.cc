@@ -1,0 +1,100 @@
+#include "worker/plan/programs.h"
+
+#include <gmock/gmock.h>
+
+#include "worker/engine/memory_plan.h"
+#include "worker/engine/plan.h"
+#include "worker/plan/presets.h"
+#include "worker/plan/resolve.h"
+
+namespace telar::plan {
+namespace {
+
+v1::JobSpec job(const std::string& preset, uint32_t devices, uint32_t global, uint32_t micro) {
+  v1::JobSpec spec;
+  spec.set_name("x");
+  spec.mutable_model()->set_preset(preset);
+  spec.mutable_data()->add_train("/x");
+  spec.mutable_batch()->set_global(global);
+  spec.mutable_batch()->set_micro(micro);
+  spec.mutable_batch()->set_sequence_length(1024);
+  spec.mutable_schedule()->set_steps(1);
+  spec.mutable_resources()->set_devices(devices);
+  EXPECT_THAT(resolve(spec, v1::ResourceSpec::GPU), ::testing::IsEmpty());
+  return spec;
+}
+
+RunShape shape(const v1::JobSpec& spec) {
+  return run_shape(spec, parallel::Mesh::of_rank(0, static_cast<int>(spec.parallel().data()), 1, 1));
+}
+
+TEST(TrainProgram, PlansEveryPresetWithoutADevice) {
+  for (const std::string& name : preset_names()) {
+    const auto train = record_train(shape(job(name, 2, 4, 1)));
+    const auto plan = engine::plan(train->program);
+    ASSERT_TRUE(plan.ok()) << name << ": " << plan.status();
+  }
+}
+
+TEST(TrainProgram, NeedsLittleMoreThanWhatIsLiveAtOnce) {
+  const auto train = record_train(shape(job("gpt2-124m", 1, 8, 4)));
+  const auto plan = engine::plan(train->program);
+  ASSERT_TRUE(plan.ok());
+  const auto activations = static_cast<size_t>(engine::MemoryClass::kActivations);
+  const auto least = engine::least_arena_bytes(train->program);
+  EXPECT_LE(static_cast<double>(plan->arena_bytes[activations]), 1.02 * static_cast<double>(least[activations]));
+  // The second micro-batch reuses the bytes of the first.
+  const auto once = record_train(shape(job("gpt2-124m", 1, 4, 4)));
+  EXPECT_EQ(engine::plan(once->program)->arena_bytes[activations], plan->arena_bytes[activations]);
+}
+
+TEST(TrainProgram, StateTakesSixteenBytesAParameterInBf16) {
+  const v1::JobSpec spec = job("gpt2-1.5b", 1, 1, 1);
+  const auto train = record_train(shape(spec));
+  const auto plan = engine::plan(train->program);
+  ASSERT_TRUE(plan.ok());
+  const auto bytes = [&](engine::MemoryClass c) {
+    return static_cast<double>(plan->arena_bytes[static_cast<size_t>(c)]);
+  };
+  const auto parameters = static_cast<double>(parameter_count(spec.model()));
+  EXPECT_NEAR(bytes(engine::MemoryClass::kWeights) / parameters, 2, 0.01);
+  EXPECT_NEAR(bytes(engine::MemoryClass::kGrads) / parameters, 4, 0.01);
+  EXPECT_NEAR(bytes(engine::MemoryClass::kOptimizer) / parameters, 12, 0.01);
+}
+
+// What makes data parallelism overlap: the reduction of an early bucket waits for nothing that comes after it, and the
+// backward of the layers before does not wait for the reduction.
+TEST(TrainProgram, ReducesBucketsBesideTheRestOfTheBackward) {
+  v1::JobSpec spec = job("gpt2-124m", 2, 2, 1);
+  const auto train = record_train(shape(spec));
+  const auto plan = engine::plan(train->program);
+  ASSERT_TRUE(plan.ok());
+  const auto& ops = train->program.ops();
+  std::vector<engine::OpId> reductions;
+  for (engine::OpId op = 0; op < ops.size(); ++op) {
+    if (ops[op].name.find("grads.reduce") != std::string::npos) reductions.push_back(op);
+  }
+  ASSERT_GT(reductions.size(), 3u);
+  // Compute ops between the first two reductions wait for no communication.
+  for (engine::OpId op = reductions[0] + 1; op < reductions[1]; ++op) {
+    EXPECT_EQ(ops[op].lane.kind, engine::LaneKind::kCompute);
+    EXPECT_THAT(plan->ops[op].waits, ::testing::IsEmpty()) << ops[op].name;
+  }
+  EXPECT_THAT(plan->ops[reductions[0]].waits, ::testing::Not(::testing::IsEmpty()));
+}
+
+TEST(TrainProgram, OneReplicaCommunicatesNothing) {
+  const auto train = record_train(shape(job("gpt2-124m", 1, 2, 1)));
+  for (const engine::Op& op : train->program.ops()) EXPECT_EQ(op.lane.kind, engine::LaneKind::kCompute) << op.name;
+}
+
+TEST(EvalAndLogitsPrograms, Plan) {
+  const RunShape run = shape(job("llama3.2-1b", 2, 4, 2));
+  EXPECT_TRUE(engine::plan(record_eval(run)->program).ok());
+  EXPECT_TRUE(engine::plan(record_logits(run)->program).ok());
+  EXPECT_TRUE(engine::plan(record_init(run)->program).ok());
+  EXPECT_TRUE(engine::plan(record_round(run)->program).ok());
+}
+
+}  // namespace
+}  // namespace telar::plan

@@ -1,0 +1,125 @@
+#include "worker/plan/resolve.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/util/message_differencer.h>
+
+#include "worker/plan/presets.h"
+
+namespace telar::plan {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::Field;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+v1::JobSpec small_llama() {
+  v1::JobSpec spec;
+  spec.set_name("small");
+  auto* model = spec.mutable_model();
+  model->set_architecture(v1::LLAMA);
+  model->set_layers(2);
+  model->set_hidden(64);
+  model->set_heads(4);
+  model->set_kv_heads(2);
+  model->set_ffn(128);
+  spec.mutable_data()->add_train("/data/a.txt");
+  spec.mutable_batch()->set_global(8);
+  spec.mutable_batch()->set_sequence_length(32);
+  spec.mutable_schedule()->set_steps(10);
+  spec.mutable_resources()->set_devices(2);
+  return spec;
+}
+
+std::vector<std::string> fields(const std::vector<SpecProblem>& problems) {
+  std::vector<std::string> out;
+  for (const SpecProblem& problem : problems) out.push_back(problem.field);
+  return out;
+}
+
+TEST(Resolve, FillsDefaultsAndIsIdempotent) {
+  v1::JobSpec spec = small_llama();
+  EXPECT_THAT(resolve(spec, v1::ResourceSpec::CPU), IsEmpty());
+  EXPECT_EQ(spec.model().vocab(), 257u);
+  EXPECT_EQ(spec.model().head_dim(), 16u);
+  EXPECT_EQ(spec.parallel().data(), 2u);
+  EXPECT_EQ(spec.batch().micro(), 4u);
+  EXPECT_EQ(spec.precision().compute(), v1::FP32);
+  EXPECT_EQ(spec.optimizer().beta2(), 0.95);
+  v1::JobSpec again = spec;
+  EXPECT_THAT(resolve(again, v1::ResourceSpec::GPU), IsEmpty());
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(spec, again));
+}
+
+TEST(Resolve, ReportsEverythingAtOnce) {
+  v1::JobSpec spec = small_llama();
+  spec.set_name("Bad Name");
+  spec.mutable_model()->set_heads(5);
+  spec.mutable_model()->set_vocab(100);
+  spec.mutable_batch()->set_global(9);
+  spec.mutable_schedule()->set_warmup_steps(11);
+  EXPECT_THAT(fields(resolve(spec, v1::ResourceSpec::CPU)),
+              ElementsAre("spec.name", "spec.model.vocab", "spec.model.heads", "spec.model.kv_heads",
+                          "spec.batch.global", "spec.schedule.warmup_steps"));
+}
+
+TEST(Resolve, SuggestsThePresetThatWasMeant) {
+  v1::JobSpec spec = small_llama();
+  spec.mutable_model()->set_preset("llama3-8B");
+  EXPECT_THAT(resolve(spec, v1::ResourceSpec::CPU),
+              Contains(Field(&SpecProblem::description, HasSubstr("did you mean 'llama3-8b'"))));
+}
+
+TEST(Resolve, RefusesWhatThisVersionCannotRun) {
+  v1::JobSpec spec = small_llama();
+  spec.mutable_parallel()->set_tensor(2);
+  EXPECT_THAT(fields(resolve(spec, v1::ResourceSpec::CPU)), Contains("spec.parallel.tensor"));
+}
+
+TEST(Resolve, SaysHowTheWorldSizeIsMade) {
+  v1::JobSpec spec = small_llama();
+  spec.mutable_parallel()->set_data(3);
+  EXPECT_THAT(
+      resolve(spec, v1::ResourceSpec::CPU),
+      Contains(Field(&SpecProblem::description, HasSubstr("2 is not parallel.data * tensor * pipeline = 3 * 1 * 1"))));
+}
+
+struct Published {
+  const char* preset;
+  uint64_t parameters;
+};
+class Parameters : public ::testing::TestWithParam<Published> {};
+TEST_P(Parameters, EqualThePublishedCount) {
+  v1::JobSpec spec = small_llama();
+  spec.clear_model();
+  spec.mutable_model()->set_preset(GetParam().preset);
+  EXPECT_THAT(resolve(spec, v1::ResourceSpec::CPU), IsEmpty());
+  EXPECT_EQ(parameter_count(spec.model()), GetParam().parameters);
+}
+INSTANTIATE_TEST_SUITE_P(Presets, Parameters,
+                         ::testing::Values(Published{"gpt2-124m", 124439808}, Published{"gpt2-1.5b", 1557611200},
+                                           Published{"llama2-7b", 6738415616}, Published{"llama2-70b", 68976648192},
+                                           Published{"llama3-8b", 8030261248}, Published{"llama3-70b", 70553706496},
+                                           Published{"llama3.1-405b", 405853388800}));
+
+TEST(Flops, FollowTheNamedConvention) {
+  v1::JobSpec spec = small_llama();
+  spec.clear_model();
+  spec.mutable_model()->set_preset("llama3-8b");
+  resolve(spec, v1::ResourceSpec::CPU);
+  // 51.5 GFLOP a token at T = 8192 when GEMM parameters are counted and causal attention once.
+  EXPECT_NEAR(flops_per_token(spec.model(), 8192) / 1e9, 51.5, 0.1);
+}
+
+TEST(Presets, AllResolve) {
+  for (const std::string& name : preset_names()) {
+    v1::JobSpec spec = small_llama();
+    spec.clear_model();
+    spec.mutable_model()->set_preset(name);
+    EXPECT_THAT(resolve(spec, v1::ResourceSpec::CPU), IsEmpty()) << name;
+  }
+}
+
+}  // namespace
+}  // namespace telar::plan

@@ -1,0 +1,104 @@
+#include "worker/agent/agent.h"
+
+#include <spdlog/spdlog.h>
+
+#include "common/channel.h"
+
+namespace telar::agent {
+
+using std::chrono::milliseconds;
+
+namespace {
+constexpr milliseconds kLastShipping{5'000};
+}
+
+Agent::Agent(AgentConfig config, const StateDir* state, Spawner* spawner, prometheus::Registry* registry,
+             std::function<void()> on_beat, std::function<void()> on_failure)
+    : config_(std::move(config)),
+      on_beat_(std::move(on_beat)),
+      on_failure_(std::move(on_failure)),
+      daemon_metrics_(*registry, config_.self.version(), config_.self.node()),
+      rank_metrics_(*registry, config_.self.node()),
+      link_(std::make_unique<CoordinatorLink>(config_.coordinator, config_.self, &daemon_metrics_,
+                                              [this](v1::HeartbeatResponse r) { take_assignments(std::move(r)); })),
+      shipper_(std::make_unique<Shipper>(dial(config_.coordinator), config_.self.node(), &rank_metrics_,
+                                         [this] { wake(); })),
+      table_(config_.ranks, state, spawner, shipper_.get(), &rank_metrics_, &daemon_metrics_, &clock_) {}
+
+Agent::~Agent() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake();
+  if (thread_.joinable()) thread_.join();
+  link_.reset();  // Its threads call into this object.
+  shipper_.reset();
+}
+
+void Agent::start() {
+  table_.adopt();
+  table_.tick().IgnoreError();  // Who died meanwhile is known before the first word. The loop meets the error again.
+  link_->set_status(table_.statuses());
+  thread_ = std::thread([this] { run(); });
+  link_->start();
+}
+
+void Agent::run() {
+  bool told_to_stop = false;
+  while (true) {
+    std::unique_lock lock(mutex_);
+    wake_.wait_for(lock, config_.tick, [this] { return woken_; });
+    woken_ = false;
+    if (stopping_) return;
+    const auto wish = wish_;
+    const auto stop = stop_ranks_;
+    lock.unlock();
+
+    if (stop && !told_to_stop) table_.stop_all(*stop);
+    told_to_stop = stop.has_value();
+    if (wish && !stop) table_.reconcile(*wish);
+    const absl::Status status = table_.tick();
+    link_->set_status(table_.statuses());
+    on_beat_();
+
+    lock.lock();
+    status_ = status;
+    over_ = stop && table_.all_over();
+    wake_.notify_all();
+    if (status.ok()) continue;
+    lock.unlock();
+    on_failure_();
+    return;
+  }
+}
+
+void Agent::take_assignments(v1::HeartbeatResponse response) {
+  const std::lock_guard lock(mutex_);
+  wish_.emplace(response.assignments().begin(), response.assignments().end());
+  woken_ = true;
+  wake_.notify_all();
+}
+
+void Agent::wake() {
+  const std::lock_guard lock(mutex_);
+  woken_ = true;
+  wake_.notify_all();
+}
+
+void Agent::stop_ranks(milliseconds grace) {
+  std::unique_lock lock(mutex_);
+  stop_ranks_ = grace;
+  woken_ = true;
+  wake_.notify_all();
+  if (!wake_.wait_for(lock, grace + kLastShipping, [this] { return over_ || !status_.ok(); })) {
+    spdlog::warn("some ranks or their output remain; the next start of this daemon takes them over");
+  }
+}
+
+absl::Status Agent::status() const {
+  const std::lock_guard lock(mutex_);
+  return status_;
+}
+
+}  // namespace telar::agent

@@ -1,0 +1,79 @@
+// The worker daemon's core: what the coordinator wishes, made so on this node.
+//
+//   CoordinatorLink -- assignments --> [reconcile loop: RankTable] -- status --> CoordinatorLink
+//                                          |-> Spawner (processes)   |-> Shipper (logs, events)
+// The loop is one thread that never waits for the network.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <prometheus/registry.h>
+
+#include "absl/status/status.h"
+#include "common/clock.h"
+#include "worker/agent/coordinator_link.h"
+#include "worker/agent/rank_table.h"
+
+namespace telar::agent {
+
+struct AgentConfig {
+  std::string coordinator;  // host:port
+  v1::RegisterNodeRequest self;
+  RankTableConfig ranks;
+  std::chrono::milliseconds tick{100};
+};
+
+// Thread safe. `state`, `spawner` and `registry` must outlive it.
+class Agent {
+ public:
+  // `on_beat` is called by the loop each time round: the watchdog's proof of life. `on_failure` is called once, from
+  // the loop, when status() has become an error; the loop has then ended.
+  Agent(AgentConfig config, const StateDir* state, Spawner* spawner, prometheus::Registry* registry,
+        std::function<void()> on_beat, std::function<void()> on_failure);
+  ~Agent();  // Leaves ranks as they are.
+  Agent(const Agent&) = delete;
+  Agent& operator=(const Agent&) = delete;
+
+  // Adopts, begins the loop and dials.
+  void start();
+  bool wait_first_registration(std::chrono::milliseconds longest) { return link_->wait_first_attempt(longest); }
+  // Stops every rank (SIGTERM, SIGKILL after `grace`) and starts no more; returns when all are gone and their output is
+  // shipped, or after `grace` and 5 seconds.
+  void stop_ranks(std::chrono::milliseconds grace);
+  absl::Status status() const;
+
+ private:
+  void run();
+  void take_assignments(v1::HeartbeatResponse response);
+  void wake();
+
+  const AgentConfig config_;
+  const RealClock clock_;
+  const std::function<void()> on_beat_, on_failure_;
+  metrics::DaemonMetrics daemon_metrics_;
+  metrics::RankMetrics rank_metrics_;
+  std::unique_ptr<CoordinatorLink> link_;
+  std::unique_ptr<Shipper> shipper_;
+  RankTable table_;  // The loop's own after start().
+
+  mutable std::mutex mutex_;  // Guards all below but the thread.
+  std::condition_variable wake_;
+  bool woken_ = false;
+  bool stopping_ = false;
+  bool over_ = false;  // After stop_ranks: no process, nothing to ship.
+  std::optional<std::chrono::milliseconds> stop_ranks_;
+  std::optional<std::vector<v1::Assignment>> wish_;  // None before the coordinator's first word.
+  absl::Status status_;
+  std::thread thread_;
+};
+
+}  // namespace telar::agent

@@ -1,0 +1,167 @@
+#include "worker/agent/coordinator_link.h"
+
+#include <algorithm>
+
+#include <google/protobuf/util/time_util.h>
+#include <spdlog/spdlog.h>
+
+#include "common/channel.h"
+
+namespace telar::agent {
+namespace {
+
+using google::protobuf::util::TimeUtil;
+using std::chrono::milliseconds;
+using Steady = std::chrono::steady_clock;
+constexpr milliseconds kFirstPause{100}, kLongestPause{1'000};
+constexpr milliseconds kRegisterDeadline{5'000};
+
+bool same(const std::vector<v1::RankStatus>& a, const std::vector<v1::RankStatus>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const v1::RankStatus& x, const v1::RankStatus& y) {
+    return x.SerializeAsString() == y.SerializeAsString();  // No map in it: equal messages have equal bytes.
+  });
+}
+
+}  // namespace
+
+CoordinatorLink::CoordinatorLink(const std::string& address, v1::RegisterNodeRequest self,
+                                 metrics::DaemonMetrics* metrics, OnAssignments on_assignments)
+    : address_(address),
+      stub_(v1::Cluster::NewStub(dial(address))),
+      self_(std::move(self)),
+      metrics_(metrics),
+      on_assignments_(std::move(on_assignments)) {}
+
+CoordinatorLink::~CoordinatorLink() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    if (call_ != nullptr) call_->TryCancel();
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void CoordinatorLink::start() {
+  thread_ = std::thread([this] { run(); });
+}
+
+void CoordinatorLink::set_status(std::vector<v1::RankStatus> ranks) {
+  const std::lock_guard lock(mutex_);
+  if (same(ranks, ranks_)) return;
+  ranks_ = std::move(ranks);
+  changed_ = true;
+  wake_.notify_all();
+}
+
+bool CoordinatorLink::wait_first_attempt(milliseconds longest) {
+  std::unique_lock lock(mutex_);
+  return wake_.wait_for(lock, longest, [this] { return attempted_; });
+}
+
+void CoordinatorLink::run() {
+  milliseconds pause = kFirstPause;
+  while (true) {
+    const auto began = Steady::now();
+    if (register_node()) {
+      converse();
+      metrics_->set_connected(false);
+      if (Steady::now() - began > kLongestPause) pause = kFirstPause;  // A line that held for a while was a good one.
+    }
+    if (!wait_unless_stopping(pause)) return;
+    pause = std::min(pause * 2, kLongestPause);
+  }
+}
+
+bool CoordinatorLink::register_node() {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kRegisterDeadline);
+  set_call(&context);
+  v1::RegisterNodeResponse response;
+  const grpc::Status status = stub_->RegisterNode(&context, self_, &response);
+  set_call(nullptr);
+  const std::lock_guard lock(mutex_);
+  if (!attempted_ || status.ok()) {
+    if (status.ok()) {
+      spdlog::info("registered as {} with {}", self_.node(), address_);
+    } else {
+      spdlog::warn("cannot register as {} with {}, trying again for ever: {}", self_.node(), address_,
+                   status.error_message());
+    }
+  } else if (status.error_code() == grpc::StatusCode::ALREADY_EXISTS) {
+    spdlog::error("--node {}: {}", self_.node(), status.error_message());
+  }
+  attempted_ = true;
+  wake_.notify_all();
+  if (!status.ok()) return false;
+  const milliseconds interval(TimeUtil::DurationToMilliseconds(response.heartbeat_interval()));
+  const milliseconds lease(TimeUtil::DurationToMilliseconds(response.lease()));
+  if (interval.count() > 0) interval_ = interval;
+  silence_ = std::max(lease, 3 * interval_);
+  return true;
+}
+
+void CoordinatorLink::converse() {
+  grpc::ClientContext context;
+  {
+    const std::lock_guard lock(mutex_);
+    broken_ = false;
+    changed_ = true;
+    heard_ = Steady::now();
+  }
+  set_call(&context);
+  const std::unique_ptr<Stream> stream = stub_->Heartbeat(&context);
+  std::thread reader([&] { read(*stream); });
+  v1::HeartbeatRequest message;
+  while (next_message(message) && stream->Write(message)) {
+  }
+  context.TryCancel();
+  reader.join();
+  const grpc::Status status = stream->Finish();
+  set_call(nullptr);
+  const std::lock_guard lock(mutex_);
+  if (!stopping_) spdlog::warn("lost the coordinator {}, dialling again: {}", address_, status.error_message());
+}
+
+void CoordinatorLink::read(Stream& stream) {
+  v1::HeartbeatResponse response;
+  while (stream.Read(&response)) {
+    metrics_->set_connected(true);
+    metrics_->set_heartbeat_time(
+        std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count());
+    {
+      const std::lock_guard lock(mutex_);
+      heard_ = Steady::now();
+    }
+    on_assignments_(std::move(response));
+    response = {};
+  }
+  const std::lock_guard lock(mutex_);
+  broken_ = true;
+  wake_.notify_all();
+}
+
+bool CoordinatorLink::next_message(v1::HeartbeatRequest& message) {
+  std::unique_lock lock(mutex_);
+  wake_.wait_for(lock, interval_, [this] { return changed_ || broken_ || stopping_; });
+  if (broken_ || stopping_ || Steady::now() - heard_ > silence_) return false;
+  changed_ = false;
+  message.set_node(self_.node());
+  message.set_incarnation(self_.incarnation());
+  message.set_sequence(++sequence_);
+  message.mutable_ranks()->Assign(ranks_.begin(), ranks_.end());
+  return true;
+}
+
+bool CoordinatorLink::wait_unless_stopping(milliseconds time) {
+  std::unique_lock lock(mutex_);
+  return !wake_.wait_for(lock, time, [this] { return stopping_; });
+}
+
+void CoordinatorLink::set_call(grpc::ClientContext* context) {
+  const std::lock_guard lock(mutex_);
+  call_ = context;
+  if (stopping_ && context != nullptr) context->TryCancel();
+}
+
+}  // namespace telar::agent

@@ -1,0 +1,73 @@
+// The daemon's line to the coordinator: registers, keeps the heartbeat stream, dials again for ever.
+//
+// A lost line changes nothing on this node: the last assignments stay the wish until new ones come.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "telar/v1/cluster.grpc.pb.h"
+#include "worker/metrics/daemon_metrics.h"
+
+namespace telar::agent {
+
+// Thread safe. It owns two threads: one dials and writes, one reads.
+class CoordinatorLink {
+ public:
+  // Called from the reading thread, in the order of arrival.
+  using OnAssignments = std::function<void(v1::HeartbeatResponse)>;
+
+  // `address`: host:port. `self` is sent at each registration. `metrics` must outlive this.
+  CoordinatorLink(const std::string& address, v1::RegisterNodeRequest self, metrics::DaemonMetrics* metrics,
+                  OnAssignments on_assignments);
+  ~CoordinatorLink();  // Hangs up at once.
+  CoordinatorLink(const CoordinatorLink&) = delete;
+  CoordinatorLink& operator=(const CoordinatorLink&) = delete;
+
+  // Begins; the status given before is the first to be sent.
+  void start();
+  // The node's ranks, in full. A change is sent at once, and the newest again every heartbeat interval.
+  void set_status(std::vector<v1::RankStatus> ranks);
+  // Waits until the first registration was answered, also by a refusal or an error.
+  bool wait_first_attempt(std::chrono::milliseconds longest);
+
+ private:
+  using Stream = grpc::ClientReaderWriter<v1::HeartbeatRequest, v1::HeartbeatResponse>;
+
+  void run();
+  bool register_node();
+  void converse();  // One heartbeat stream, until it breaks.
+  void read(Stream& stream);
+  // Waits for something to send; false when the stream is over, silent or to be left.
+  bool next_message(v1::HeartbeatRequest& message);
+  bool wait_unless_stopping(std::chrono::milliseconds time);
+  void set_call(grpc::ClientContext* context);
+
+  const std::string address_;
+  const std::unique_ptr<v1::Cluster::Stub> stub_;
+  const v1::RegisterNodeRequest self_;
+  metrics::DaemonMetrics* const metrics_;
+  const OnAssignments on_assignments_;
+
+  std::mutex mutex_;  // Guards all below but the thread.
+  std::condition_variable wake_;
+  bool stopping_ = false;
+  bool attempted_ = false;
+  bool broken_ = false;
+  bool changed_ = false;
+  uint64_t sequence_ = 0;
+  std::vector<v1::RankStatus> ranks_;
+  std::chrono::milliseconds interval_{2'000};
+  std::chrono::milliseconds silence_{10'000};  // After this long without an answer the stream is given up.
+  std::chrono::steady_clock::time_point heard_;
+  grpc::ClientContext* call_ = nullptr;
+  std::thread thread_;
+};
+
+}  // namespace telar::agent

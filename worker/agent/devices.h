@@ -1,0 +1,20 @@
+// What this node offers: GPUs as the driver tells, or slots of the CPU.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "telar/v1/rank.pb.h"
+
+namespace telar::agent {
+
+enum class DeviceKind { kAuto, kCpu, kGpu };
+
+// kAuto: every GPU if there is one, else CPU slots. kGpu without one: FAILED_PRECONDITION with NVML's reason.
+// A CPU slot's memory is its share of the machine's. GPU indices are in PCI bus order.
+absl::StatusOr<std::vector<v1::Device>> find_devices(DeviceKind kind, int cpu_slots);
+
+// CPU threads for one rank when its job does not say: an equal share of the cores, at least 1.
+uint32_t threads_per_device(size_t devices);
+
+}  // namespace telar::agent

@@ -1,0 +1,229 @@
+#include "worker/agent/shipper.h"
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include <spdlog/spdlog.h>
+
+namespace telar::agent {
+namespace {
+
+using std::chrono::milliseconds;
+using Steady = std::chrono::steady_clock;
+constexpr milliseconds kPoll{100};
+constexpr milliseconds kDeadline{10'000};
+constexpr milliseconds kFirstPause{200}, kLongestPause{5'000};
+constexpr milliseconds kRemember{1'000};  // How often shipped.json is written.
+constexpr size_t kFrame = 64 << 10;       // The contract's most.
+constexpr size_t kEventBatch = 32 << 10;  // Of JSON text, which is larger than the message.
+constexpr size_t kMetricsBatch = 1 << 20;
+constexpr int kFramesAPass = 16;  // Then the other ranks have their turn.
+const grpc::Status kNothingTaken(grpc::StatusCode::UNAVAILABLE, "the coordinator took none of it");
+
+}  // namespace
+
+struct Shipper::Rank {
+  Rank(RankKey its_key, RankDir its_directory) : key(std::move(its_key)), directory(std::move(its_directory)) {}
+  const RankKey key;
+  const RankDir directory;
+  std::atomic<bool> closed{false};
+  std::atomic<bool> shipped{false};
+  std::atomic<bool> removed{false};
+
+  // The rest is the thread's own.
+  EventCursor metrics_cursor, event_cursor;
+  uint64_t log_offset = 0;
+  bool restored = false;  // Offsets of a former daemon were read.
+  bool over = false;      // The coordinator takes no more of this epoch.
+  milliseconds pause{0};
+  Steady::time_point paused_until, remembered;
+};
+
+Shipper::Shipper(const std::shared_ptr<grpc::Channel>& channel, std::string node, metrics::RankMetrics* metrics,
+                 std::function<void()> on_shipped)
+    : stub_(v1::Cluster::NewStub(channel)),
+      node_(std::move(node)),
+      metrics_(metrics),
+      on_shipped_(std::move(on_shipped)),
+      thread_([this] { run(); }) {}
+
+Shipper::~Shipper() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    if (in_flight_ != nullptr) in_flight_->TryCancel();
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+void Shipper::add(const RankKey& key, const RankDir& directory) {
+  const std::lock_guard lock(mutex_);
+  ranks_.try_emplace(key, std::make_shared<Rank>(key, directory));
+  wake_.notify_all();
+}
+
+void Shipper::close(const RankKey& key) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = ranks_.find(key); found != ranks_.end()) found->second->closed = true;
+  wake_.notify_all();
+}
+
+bool Shipper::shipped(const RankKey& key) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = ranks_.find(key);
+  return found != ranks_.end() && found->second->shipped;
+}
+
+void Shipper::remove(const RankKey& key) {
+  const std::lock_guard lock(mutex_);
+  const auto found = ranks_.find(key);
+  if (found == ranks_.end()) return;
+  found->second->removed = true;
+  ranks_.erase(found);
+}
+
+void Shipper::run() {
+  bool more = false;
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    if (!more) wake_.wait_for(lock, kPoll);
+    if (stopping_) return;
+    more = false;
+    std::vector<std::shared_ptr<Rank>> turn;
+    for (const auto& [key, rank] : ranks_) turn.push_back(rank);
+    lock.unlock();
+    for (const auto& rank : turn) {
+      if (!rank->removed && !rank->shipped && pass(*rank) == Progress::kMore) more = true;
+    }
+    lock.lock();
+  }
+}
+
+Shipper::Progress Shipper::pass(Rank& rank) {
+  const bool closed = rank.closed;  // Before reading: what was written before the close is then all read.
+  if (!rank.restored) {
+    const ShippedOffsets offsets = rank.directory.read_shipped();
+    rank.log_offset = offsets.log_offset;
+    rank.event_cursor = find_line(rank.directory.events_path(), offsets.event_line);
+    rank.restored = true;
+  }
+  const Progress fed = feed_metrics(rank);
+  const auto now = Steady::now();
+  if (now < rank.paused_until) return fed;
+  rank.paused_until = {};
+  const ShippedOffsets before{rank.log_offset, rank.event_cursor.line};
+  // The events first: they carry the failure's reason, and are few.
+  Progress progress = rank.over ? Progress::kIdle : ship_events(rank);
+  const bool stalled = rank.paused_until != Steady::time_point{};
+  if (!rank.over && !stalled && ship_log(rank) == Progress::kMore) progress = Progress::kMore;
+  const bool paused = rank.paused_until != Steady::time_point{};
+  if (!paused) rank.pause = milliseconds{0};
+  if (!paused && fed == Progress::kMore) progress = Progress::kMore;
+  const bool done = closed && fed == Progress::kIdle && (rank.over || (!paused && progress == Progress::kIdle));
+  const bool moved = before.log_offset != rank.log_offset || before.event_line != rank.event_cursor.line;
+  if (!rank.removed && ((moved && now - rank.remembered > kRemember) || done)) {
+    rank.directory.write_shipped({rank.log_offset, rank.event_cursor.line}).IgnoreError();  // A hint only.
+    rank.remembered = now;
+  }
+  if (done) {
+    rank.shipped = true;
+    on_shipped_();
+  }
+  return progress;
+}
+
+Shipper::Progress Shipper::feed_metrics(Rank& rank) {
+  const auto id = job_id(rank.key.job);
+  const auto events = read_events(rank.directory.events_path(), rank.metrics_cursor, kMetricsBatch);
+  for (const v1::RankEvent& event : events) metrics_->observe(*id, rank.key.epoch, rank.key.rank, event);
+  return events.empty() ? Progress::kIdle : Progress::kMore;
+}
+
+Shipper::Progress Shipper::ship_events(Rank& rank) {
+  for (int frame = 0; frame < kFramesAPass; ++frame) {
+    EventCursor next = rank.event_cursor;
+    const auto events = read_events(rank.directory.events_path(), next, kEventBatch);
+    if (events.empty()) return Progress::kIdle;
+    v1::ReportEventsRequest request;
+    request.set_node(node_);
+    request.set_job(rank.key.job);
+    request.set_epoch(rank.key.epoch);
+    request.set_rank(rank.key.rank);
+    request.set_first_line(rank.event_cursor.line);
+    for (const v1::RankEvent& event : events) *request.add_events() = event;
+    v1::ReportEventsResponse response;
+    grpc::Status status = call(&v1::Cluster::Stub::ReportEvents, request, &response);
+    if (status.ok() && response.next_line() == request.first_line()) status = kNothingTaken;
+    if (!status.ok()) {
+      take_failure(rank, status, "events");
+      return Progress::kIdle;
+    }
+    rank.event_cursor =
+        response.next_line() == next.line ? next : find_line(rank.directory.events_path(), response.next_line());
+  }
+  return Progress::kMore;
+}
+
+Shipper::Progress Shipper::ship_log(Rank& rank) {
+  std::ifstream file(rank.directory.log_path(), std::ios::binary);
+  std::string data;
+  for (int frame = 0; frame < kFramesAPass; ++frame) {
+    file.clear();
+    file.seekg(static_cast<std::streamoff>(rank.log_offset));
+    data.resize(kFrame);
+    file.read(data.data(), kFrame);
+    data.resize(static_cast<size_t>(std::max<std::streamsize>(0, file.gcount())));
+    if (data.empty()) return Progress::kIdle;
+    v1::AppendLogRequest request;
+    request.set_node(node_);
+    request.set_job(rank.key.job);
+    request.set_epoch(rank.key.epoch);
+    request.set_rank(rank.key.rank);
+    request.set_offset(rank.log_offset);
+    request.set_data(data);
+    v1::AppendLogResponse response;
+    grpc::Status status = call(&v1::Cluster::Stub::AppendLog, request, &response);
+    if (status.ok() && response.next_offset() == request.offset()) status = kNothingTaken;
+    if (!status.ok()) {
+      take_failure(rank, status, "log");
+      return Progress::kIdle;
+    }
+    rank.log_offset = response.next_offset();
+  }
+  return Progress::kMore;
+}
+
+void Shipper::take_failure(Rank& rank, const grpc::Status& status, const char* what) {
+  if (status.error_code() == grpc::StatusCode::FAILED_PRECONDITION ||
+      status.error_code() == grpc::StatusCode::NOT_FOUND) {
+    spdlog::info("{}: the coordinator takes no more {}: {}", to_string(rank.key), what, status.error_message());
+    rank.over = true;
+    return;
+  }
+  if (rank.pause.count() == 0) {
+    spdlog::warn("{}: {} not shipped, trying again: {}", to_string(rank.key), what, status.error_message());
+  }
+  rank.pause = std::clamp(rank.pause * 2, kFirstPause, kLongestPause);
+  rank.paused_until = Steady::now() + rank.pause;
+}
+
+template <typename Request, typename Response>
+grpc::Status Shipper::call(grpc::Status (v1::Cluster::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                           const Request& request, Response* response) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kDeadline);
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return grpc::Status::CANCELLED;
+    in_flight_ = &context;
+  }
+  const grpc::Status status = ((*stub_).*method)(&context, request, response);
+  const std::lock_guard lock(mutex_);
+  in_flight_ = nullptr;
+  return status;
+}
+
+}  // namespace telar::agent

@@ -1,0 +1,68 @@
+// Brings what ranks write to the coordinator: every byte of the log and every event, once, in order, whatever restarts.
+//
+// It has a thread of its own, so that a slow coordinator delays output and nothing else. Offsets make repeats harmless;
+// where the coordinator's word differs from ours, the coordinator's wins. It also feeds the events to the metrics, each
+// once in the life of this object.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include <grpcpp/channel.h>
+
+#include "telar/v1/cluster.grpc.pb.h"
+#include "worker/agent/event_file.h"
+#include "worker/agent/rank_dir.h"
+#include "worker/metrics/rank_metrics.h"
+
+namespace telar::agent {
+
+// Thread safe. `metrics` and what `on_shipped` uses must outlive it.
+class Shipper {
+ public:
+  // `on_shipped` is called from the thread when shipped() of some rank has become true.
+  Shipper(const std::shared_ptr<grpc::Channel>& channel, std::string node, metrics::RankMetrics* metrics,
+          std::function<void()> on_shipped);
+  ~Shipper();  // Ends at once, also in the middle of a call; the next daemon goes on from there.
+  Shipper(const Shipper&) = delete;
+  Shipper& operator=(const Shipper&) = delete;
+
+  void add(const RankKey& key, const RankDir& directory);
+  void close(const RankKey& key);          // No process writes to the files any more.
+  bool shipped(const RankKey& key) const;  // Closed, and all is acknowledged or its epoch is over.
+  void remove(const RankKey& key);         // Stops; what is not shipped yet is not shipped.
+
+ private:
+  struct Rank;
+  enum class Progress { kIdle, kMore };
+
+  void run();
+  Progress pass(Rank& rank);
+  Progress feed_metrics(Rank& rank);
+  Progress ship_events(Rank& rank);
+  Progress ship_log(Rank& rank);
+  // Notes what a failed call means for the rank: its epoch is over, or a pause.
+  void take_failure(Rank& rank, const grpc::Status& status, const char* what);
+  template <typename Request, typename Response>
+  grpc::Status call(grpc::Status (v1::Cluster::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                    const Request& request, Response* response);
+
+  const std::unique_ptr<v1::Cluster::Stub> stub_;
+  const std::string node_;
+  metrics::RankMetrics* const metrics_;
+  const std::function<void()> on_shipped_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stopping_ = false;                           // Guarded by mutex_, as are the next two.
+  std::map<RankKey, std::shared_ptr<Rank>> ranks_;  // Shared with the pass that is under way.
+  grpc::ClientContext* in_flight_ = nullptr;
+  std::thread thread_;
+};
+
+}  // namespace telar::agent

@@ -1,0 +1,268 @@
+#include "worker/checkpoint/manifest.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <stdexcept>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "worker/checkpoint/crc32c.h"
+#include "worker/checkpoint/safetensors.h"
+
+namespace telar::checkpoint {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::array kKinds = {TensorKind::kWeight, TensorKind::kMaster, TensorKind::kExpAvg, TensorKind::kExpAvgSq};
+constexpr std::array kStoredDtypes = {backend::DType::kF32, backend::DType::kBF16, backend::DType::kF16,
+                                      backend::DType::kI32, backend::DType::kU8};
+
+// A manifest ends with this and nothing after it; the CRC is that of all bytes before.
+std::string seal(uint32_t crc) { return absl::StrCat(",\n \"manifest_crc32c\": \"", crc_text(crc), "\"\n}\n"); }
+
+// What reading JSON throws when a value is not what the format says. Caught in parse_manifest.
+struct Malformed : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+uint64_t number(const Json& object, const char* key) {
+  const Json& value = object.at(key);
+  if (!value.is_number_unsigned()) throw Malformed(absl::StrCat(key, " is ", value.dump(), ", not a count"));
+  return value.get<uint64_t>();
+}
+
+uint32_t small_number(const Json& object, const char* key) {
+  const uint64_t value = number(object, key);
+  if (value > UINT32_MAX) throw Malformed(absl::StrCat(key, " is ", value, ", more than 32 bits"));
+  return static_cast<uint32_t>(value);
+}
+
+uint32_t crc(const Json& object) {
+  const auto text = object.at("crc32c").get<std::string>();
+  if (text.size() != 8 || text.find_first_not_of("0123456789abcdef") != std::string::npos) {
+    throw Malformed(absl::StrCat("crc32c is ", text, ", not eight hex digits"));
+  }
+  return static_cast<uint32_t>(std::stoul(text, nullptr, 16));
+}
+
+std::vector<int64_t> sizes(const Json& object, const char* key) {
+  std::vector<int64_t> result;
+  for (const Json& one : object.at(key)) {
+    if (!one.is_number_unsigned() || one.get<uint64_t>() > INT64_MAX) {
+      throw Malformed(absl::StrCat(key, " holds ", one.dump(), ", not a size"));
+    }
+    result.push_back(one.get<int64_t>());
+  }
+  return result;
+}
+
+Json to_json(const TensorEntry& tensor) {
+  Json json = {{"name", tensor.name},
+               {"kind", name_of(tensor.kind)},
+               {"shape", tensor.shape},
+               {"dtype", dtype_name(tensor.dtype)}};
+  if (!tensor.tied_to.empty()) json["tied_to"] = tensor.tied_to;
+  json["chunks"] = Json::array();
+  for (const Chunk& chunk : tensor.chunks) {
+    json["chunks"].push_back(Json{{"file", chunk.file},
+                                  {"key", chunk.key},
+                                  {"offset", chunk.offset},
+                                  {"shape", chunk.shape},
+                                  {"crc32c", crc_text(chunk.crc32c)}});
+  }
+  return json;
+}
+
+TensorEntry tensor_from(const Json& json) {
+  TensorEntry tensor;
+  tensor.name = json.at("name").get<std::string>();
+  const auto kind = kind_from(json.at("kind").get<std::string>());
+  if (!kind) throw Malformed(absl::StrCat("tensor ", tensor.name, " has kind ", json.at("kind").dump()));
+  tensor.kind = *kind;
+  tensor.shape = sizes(json, "shape");
+  const auto dtype = json.at("dtype").get<std::string>();
+  const auto known = std::find_if(kStoredDtypes.begin(), kStoredDtypes.end(),
+                                  [&](backend::DType one) { return dtype_name(one) == dtype; });
+  if (known == kStoredDtypes.end()) throw Malformed(absl::StrCat("tensor ", tensor.name, " has dtype ", dtype));
+  tensor.dtype = *known;
+  tensor.tied_to = json.value("tied_to", "");
+  for (const Json& chunk : json.at("chunks")) {
+    tensor.chunks.push_back({chunk.at("file").get<std::string>(), chunk.at("key").get<std::string>(),
+                             sizes(chunk, "offset"), sizes(chunk, "shape"), crc(chunk)});
+  }
+  return tensor;
+}
+
+Manifest manifest_from(const Json& json) {
+  Manifest manifest;
+  manifest.format_version = small_number(json, "format_version");
+  manifest.job = json.at("job").get<std::string>();
+  manifest.epoch = number(json, "epoch");
+  manifest.step = number(json, "step");
+  manifest.consumed_samples = number(json, "consumed_samples");
+  manifest.seed = number(json, "seed");
+  if (const Json& spec = json.at("spec"); !spec.is_null()) manifest.spec_json = spec.dump();
+  const Json& layout = json.at("layout");
+  manifest.layout = {small_number(layout, "tp"), small_number(layout, "pp"), small_number(layout, "dp"),
+                     small_number(layout, "zero")};
+  for (const Json& file : json.at("files")) {
+    manifest.files.push_back({file.at("name").get<std::string>(), number(file, "bytes"), crc(file)});
+  }
+  for (const Json& tensor : json.at("tensors")) manifest.tensors.push_back(tensor_from(tensor));
+  return manifest;
+}
+
+// True when two boxes have an element in common.
+bool overlap(const Chunk& a, const Chunk& b) {
+  for (size_t axis = 0; axis < a.shape.size(); ++axis) {
+    if (a.offset[axis] + a.shape[axis] <= b.offset[axis] || b.offset[axis] + b.shape[axis] <= a.offset[axis]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// What is wrong with the chunks of one tensor, or nothing.
+std::string check_cover(const TensorEntry& tensor, uint64_t bytes, const std::set<std::string>& files) {
+  uint64_t covered = 0;
+  for (size_t at = 0; at < tensor.chunks.size(); ++at) {
+    const Chunk& chunk = tensor.chunks[at];
+    if (!files.contains(chunk.file)) return absl::StrCat("has a chunk in ", chunk.file, ", which is not listed");
+    if (chunk.offset.size() != tensor.shape.size() || chunk.shape.size() != tensor.shape.size()) {
+      return absl::StrCat("has a chunk of ", chunk.shape.size(), " axes");
+    }
+    for (size_t axis = 0; axis < tensor.shape.size(); ++axis) {
+      if (chunk.offset[axis] < 0 || chunk.shape[axis] <= 0 || chunk.offset[axis] > tensor.shape[axis] ||
+          chunk.shape[axis] > tensor.shape[axis] - chunk.offset[axis]) {
+        return absl::StrCat("has chunk ", at, " outside its shape in axis ", axis);
+      }
+    }
+    covered += bytes_of(dtype_name(tensor.dtype), chunk.shape).value();  // Inside the tensor, whose bytes are known.
+    for (size_t before = 0; before < at; ++before) {
+      if (overlap(tensor.chunks[before], chunk)) return absl::StrCat("has chunks ", before, " and ", at, " overlap");
+    }
+  }
+  if (covered != bytes) return absl::StrCat("has chunks of ", covered, " bytes, but is ", bytes);
+  return "";
+}
+
+// What is wrong with the manifest, or nothing.
+std::string check(const Manifest& manifest) {
+  std::set<std::string> files;
+  for (const FileEntry& file : manifest.files) {
+    if (file.name.empty() || file.name[0] == '.' || file.name.find('/') != std::string::npos) {
+      return absl::StrCat("file name \"", file.name, "\" is not a plain name");
+    }
+    if (!files.insert(file.name).second) return absl::StrCat("file ", file.name, " stands twice");
+  }
+  std::set<std::pair<std::string, TensorKind>> names;
+  for (const TensorEntry& tensor : manifest.tensors) {
+    const std::string who = absl::StrCat(name_of(tensor.kind), " ", tensor.name);
+    if (!names.emplace(tensor.name, tensor.kind).second) return absl::StrCat(who, " stands twice");
+    const auto bytes = bytes_of(dtype_name(tensor.dtype), tensor.shape);
+    if (!bytes.ok()) return absl::StrCat(who, ": ", std::string(bytes.status().message()));
+    if (tensor.tied_to.empty()) {
+      if (auto why = check_cover(tensor, *bytes, files); !why.empty()) return absl::StrCat(who, " ", why);
+      continue;
+    }
+    const TensorEntry* target = manifest.find(tensor.tied_to, tensor.kind);
+    if (target == nullptr || !target->tied_to.empty() || target->shape != tensor.shape ||
+        target->dtype != tensor.dtype || !tensor.chunks.empty()) {
+      return absl::StrCat(who, " is tied to ", tensor.tied_to, ", which is not a stored tensor of its kind and shape");
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string name_of(TensorKind kind) {
+  switch (kind) {
+    case TensorKind::kWeight:
+      return "weight";
+    case TensorKind::kMaster:
+      return "master";
+    case TensorKind::kExpAvg:
+      return "exp_avg";
+    case TensorKind::kExpAvgSq:
+      return "exp_avg_sq";
+  }
+  return "?";
+}
+
+std::optional<TensorKind> kind_from(std::string_view name) {
+  const auto found = std::find_if(kKinds.begin(), kKinds.end(), [&](TensorKind kind) { return name_of(kind) == name; });
+  if (found == kKinds.end()) return std::nullopt;
+  return *found;
+}
+
+const TensorEntry* Manifest::find(std::string_view name, TensorKind kind) const {
+  const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const TensorEntry& tensor) {
+    return tensor.kind == kind && tensor.name == name;
+  });
+  return found == tensors.end() ? nullptr : &*found;
+}
+
+absl::StatusOr<std::string> to_text(const Manifest& manifest) {
+  if (auto why = check(manifest); !why.empty()) return absl::InvalidArgumentError(absl::StrCat("manifest: ", why));
+  const Json spec = manifest.spec_json.empty() ? Json() : Json::parse(manifest.spec_json, nullptr, false);
+  if (spec.is_discarded() || !(spec.is_null() || spec.is_object())) {
+    return absl::InvalidArgumentError("manifest: spec is no JSON object");
+  }
+  Json json = {{"format_version", manifest.format_version},
+               {"job", manifest.job},
+               {"epoch", manifest.epoch},
+               {"step", manifest.step},
+               {"consumed_samples", manifest.consumed_samples},
+               {"seed", manifest.seed},
+               {"spec", spec}};
+  json["layout"] = {{"tp", manifest.layout.tp},
+                    {"pp", manifest.layout.pp},
+                    {"dp", manifest.layout.dp},
+                    {"zero", manifest.layout.zero}};
+  json["files"] = Json::array();
+  for (const FileEntry& file : manifest.files) {
+    json["files"].push_back(Json{{"name", file.name}, {"bytes", file.bytes}, {"crc32c", crc_text(file.crc32c)}});
+  }
+  json["tensors"] = Json::array();
+  for (const TensorEntry& tensor : manifest.tensors) json["tensors"].push_back(to_json(tensor));
+  try {
+    std::string text = json.dump(1);
+    text.resize(text.size() - 2);  // The closing "\n}" comes with the seal.
+    return text + seal(crc32c(text));
+  } catch (const Json::exception& error) {  // A name that is not UTF-8.
+    return absl::InvalidArgumentError(absl::StrCat("manifest: ", error.what()));
+  }
+}
+
+absl::StatusOr<Manifest> parse_manifest(std::string_view text, const std::string& path) {
+  const auto bad = [&](const std::string& why) {
+    return absl::DataLossError(absl::StrCat("manifest ", path, ": ", why));
+  };
+  const size_t seal_bytes = seal(0).size();
+  if (text.size() < seal_bytes) return bad(absl::StrCat(text.size(), " bytes, too short"));
+  const std::string_view sealed = text.substr(0, text.size() - seal_bytes);
+  const std::string expected = seal(crc32c(sealed));
+  if (text.substr(sealed.size()) != expected) return bad("its bytes do not match its manifest_crc32c");
+  try {
+    const Json json = Json::parse(text);
+    const uint64_t version = number(json, "format_version");
+    if (version > kFormatVersion) {
+      return absl::FailedPreconditionError(absl::StrCat("manifest ", path, ": format_version ", version,
+                                                        " is newer than the ", kFormatVersion, " that we know"));
+    }
+    Manifest manifest = manifest_from(json);
+    if (auto why = check(manifest); !why.empty()) return bad(why);
+    return manifest;
+  } catch (const Json::exception& error) {
+    return bad(error.what());
+  } catch (const Malformed& error) {
+    return bad(error.what());
+  }
+}
+
+}  // namespace telar::checkpoint

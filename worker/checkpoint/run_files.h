@@ -1,0 +1,36 @@
+// Names below <run>/ckpt. Format: docs/formats/checkpoint.md.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/checkpoint/file_system.h"
+
+namespace telar::checkpoint {
+
+inline constexpr const char* kLatestName = "LATEST";
+
+std::string checkpoints_dir(const std::string& run_dir);            // <run>/ckpt
+std::string step_name(uint64_t step);                               // step-00001200
+std::string temp_name(uint64_t step, uint64_t attempt);             // .tmp-step-00001200-3
+std::string trash_name(const std::string& name, uint64_t attempt);  // .trash-step-00001200-3
+std::string shard_name(size_t index);                               // shard-00000.safetensors
+
+// The step that a name of step_name() stands for, whatever its zeros; nothing for another name.
+std::optional<uint64_t> step_of(std::string_view name);
+// The attempt that a name of temp_name() ends with.
+std::optional<uint64_t> attempt_of_temp(std::string_view name);
+bool is_trash(std::string_view name);
+
+struct Published {
+  uint64_t step = 0;
+  std::string path;
+};
+// The published directories of a run, newest first, good or not; none when there is no <run>/ckpt.
+absl::StatusOr<std::vector<Published>> list_published(FileSystem& files, const std::string& run_dir);
+
+}  // namespace telar::checkpoint

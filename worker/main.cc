@@ -1,0 +1,120 @@
+// telar-worker: one a node. Parse, take the state directory, fork the spawner, then start what has threads.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include <prometheus/registry.h>
+#include <spdlog/spdlog.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "common/http_server.h"
+#include "common/process.h"
+#include "worker/agent/agent.h"
+#include "worker/agent/devices.h"
+#include "worker/agent/rank_dir.h"
+#include "worker/agent/spawner.h"
+#include "worker/options.h"
+
+namespace telar {
+namespace {
+
+constexpr std::chrono::milliseconds kFirstRegistration{5'000};
+
+int refuse(int code, const absl::Status& status) {
+  fprintf(stderr, "telar-worker: %s\n", std::string(status.message()).c_str());
+  return code;
+}
+
+// Where Prometheus finds the page: a wildcard address is of no use to it.
+std::string metrics_address(const WorkerOptions& options, int port) {
+  std::string host = options.http.substr(0, options.http.rfind(':'));
+  if (host == "0.0.0.0" || host == "[::]") host = options.listen_host;
+  return absl::StrCat(host, ":", port);
+}
+
+absl::Status write_port_file(const WorkerOptions& options, const std::string& http) {
+  if (options.port_file.empty()) return absl::OkStatus();
+  return agent::write_file(options.port_file, absl::StrCat("{\"http\": \"", http, "\", \"node\": \"", options.node,
+                                                           "\", \"pid\": ", getpid(), "}\n"));
+}
+
+agent::AgentConfig make_config(const WorkerOptions& options, const std::vector<v1::Device>& devices,
+                               const std::string& http) {
+  agent::AgentConfig config;
+  config.coordinator = options.coordinator;
+  config.self.set_node(options.node);
+  config.self.set_incarnation(uuid4());
+  config.self.mutable_devices()->Assign(devices.begin(), devices.end());
+  config.self.set_listen_host(options.listen_host);
+  config.self.set_metrics_address(http);
+  config.self.set_version(version());
+  config.ranks.rank_program = std::filesystem::absolute(options.rank_program).string();
+  config.ranks.default_threads = agent::threads_per_device(devices.size());
+  config.ranks.keep_finished = options.keep_finished;
+  return config;
+}
+
+int supervise(const WorkerOptions& options, agent::Agent& agent, const std::string& http) {
+  if (absl::Status status = write_port_file(options, http); !status.ok()) return refuse(kWorkerState, status);
+  agent.start();
+  agent.wait_first_registration(kFirstRegistration);
+  notify_systemd("READY=1");
+  spdlog::info("node {}, HTTP on {}", options.node, http);
+  int signal = 0;
+  while (agent.status().ok() && signal != SIGTERM && signal != SIGINT) signal = wait_for_signal();
+  notify_systemd("STOPPING=1");
+  if (!agent.status().ok()) return refuse(kWorkerSpawner, agent.status());
+  if (options.stop_ranks_on_exit) agent.stop_ranks(options.stop_grace);
+  return kWorkerOk;
+}
+
+int serve(const WorkerOptions& options, const agent::StateDir& state, agent::Spawner& spawner) {
+  const auto devices = agent::find_devices(options.device_kind, options.cpu_devices);
+  if (!devices.ok()) return refuse(kWorkerDevice, devices.status());
+  prometheus::Registry registry;
+  auto http = HttpServer::start(options.http);
+  if (!http.ok()) return refuse(kWorkerHttp, http.status());
+  const std::string address = metrics_address(options, (*http)->port());
+  agent::Agent agent(
+      make_config(options, *devices, address), &state, &spawner, &registry, [] { notify_systemd("WATCHDOG=1"); },
+      [] { kill(getpid(), SIGUSR1); });
+  (*http)->handle("/metrics", [&] { return render_metrics(registry); });
+  (*http)->handle("/healthz", [&] {
+    const absl::Status status = agent.status();
+    return status.ok() ? HttpResponse{200, "text/plain; charset=utf-8", "ok\n"}
+                       : HttpResponse{503, "text/plain; charset=utf-8", std::string(status.message()) + "\n"};
+  });
+  const int code = supervise(options, agent, address);
+  http->reset();  // Its handlers use the agent.
+  return code;
+}
+
+int run(int argc, char** argv) {
+  const auto options = parse_options(argc, argv);
+  if (absl::IsCancelled(options.status())) {
+    printf("%s", std::string(options.status().message()).c_str());
+    return kWorkerOk;
+  }
+  if (!options.ok()) return refuse(kWorkerUsage, options.status());
+  auto state = agent::StateDir::open(options->state);
+  if (!state.ok()) return refuse(kWorkerState, state.status());
+  // Before any thread: see spawner.h.
+  auto spawner = agent::Spawner::connect_or_fork(*state, options->spawner_idle);
+  if (!spawner.ok()) return refuse(kWorkerState, spawner.status());
+  init_logging("telar-worker", options->log_level);
+  return serve(*options, *state, **spawner);
+}
+
+}  // namespace
+}  // namespace telar
+
+int main(int argc, char** argv) {
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  telar::block_signals();
+  return telar::run(argc, argv);
+}

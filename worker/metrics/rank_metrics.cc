@@ -1,0 +1,202 @@
+#include "worker/metrics/rank_metrics.h"
+
+#include <cmath>
+
+namespace telar::metrics {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Family;
+using prometheus::Gauge;
+using prometheus::Histogram;
+using prometheus::Labels;
+
+Family<Gauge>& gauge(prometheus::Registry& registry, const char* name, const char* help) {
+  return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
+}
+
+Family<Counter>& counter(prometheus::Registry& registry, const char* name, const char* help) {
+  return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+}
+
+// 1 ms to 2 minutes; a factor of about 1.5 keeps a quantile's error small where steps usually lie.
+const Histogram::BucketBoundaries kStepBuckets = {0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1,
+                                                  0.15,  0.2,   0.3,   0.5,  0.75, 1,    1.5,  2,     3,
+                                                  5,     7.5,   10,    15,   20,   30,   60,   120};
+
+}  // namespace
+
+struct RankMetrics::Families {
+  explicit Families(prometheus::Registry& r)
+      : info(gauge(r, "telar_rank_info", "Always 1; says where a rank runs and its place in the layout.")),
+        loss(gauge(r, "telar_loss", "Training loss of the last step, mean over the global batch's target tokens.")),
+        eval_loss(gauge(r, "telar_eval_loss", "Loss on held-out data at the last evaluation.")),
+        grad_norm(gauge(r, "telar_grad_norm", "Global gradient norm of the last step, before clipping.")),
+        learning_rate(gauge(r, "telar_learning_rate", "Learning rate of the last step.")),
+        step_seconds(prometheus::BuildHistogram()
+                         .Name("telar_step_seconds")
+                         .Help("Wall time of an optimizer step.")
+                         .Register(r)),
+        steps(counter(r, "telar_steps_total", "Optimizer steps done by this rank.")),
+        tokens(counter(r, "telar_tokens_total", "Tokens trained on; each rank counts its share of the global batch.")),
+        flops(counter(r, "telar_model_flops_total", "Model FLOPs done, this rank's share; recompute is not counted.")),
+        peak_flops(gauge(r, "telar_device_peak_flops_per_second", "Dense peak of the device at the job's precision.")),
+        memory(gauge(r, "telar_memory_bytes", "Planned memory of the rank, by class.")),
+        phases(counter(r, "telar_step_phase_seconds_total", "Step time by phase.")),
+        checkpoint_time(
+            gauge(r, "telar_checkpoint_last_success_timestamp_seconds", "When the last checkpoint was published.")),
+        checkpoint_saves(counter(r, "telar_checkpoint_saves_total", "Checkpoints published.")),
+        checkpoint_bytes(counter(r, "telar_checkpoint_bytes_total", "Bytes of the checkpoints published.")),
+        consumed_samples(gauge(r, "telar_consumed_samples", "Sequences of the data that the job has consumed.")),
+        parameters(gauge(r, "telar_parameters", "Parameters of the whole model.")),
+        step_time(gauge(r, "telar_last_step_timestamp_seconds", "When the last step ended.")),
+        nonfinite(counter(r, "telar_nonfinite_total", "Steps whose loss or gradient norm was not finite.")) {}
+
+  Family<Gauge>& info;
+  Family<Gauge>& loss;
+  Family<Gauge>& eval_loss;
+  Family<Gauge>& grad_norm;
+  Family<Gauge>& learning_rate;
+  Family<Histogram>& step_seconds;
+  Family<Counter>& steps;
+  Family<Counter>& tokens;
+  Family<Counter>& flops;
+  Family<Gauge>& peak_flops;
+  Family<Gauge>& memory;
+  Family<Counter>& phases;
+  Family<Gauge>& checkpoint_time;
+  Family<Counter>& checkpoint_saves;
+  Family<Counter>& checkpoint_bytes;
+  Family<Gauge>& consumed_samples;
+  Family<Gauge>& parameters;
+  Family<Gauge>& step_time;
+  Family<Counter>& nonfinite;
+};
+
+// Series appear with the first figure for them: an absent one is honest, a zero would be a lie.
+struct RankMetrics::Rank {
+  uint64_t epoch = 0;
+  bool leads = false;  // Rank 0 speaks for the job.
+  double share = 1;    // Of the global tokens.
+  double flops_per_token = 0;
+  Labels labels;
+  std::vector<std::pair<const void*, std::function<void()>>> removals;
+
+  template <typename Metric, typename... Arguments>
+  Metric& get(Family<Metric>& family, Labels extra = {}, Arguments... arguments) {
+    extra.insert(labels.begin(), labels.end());
+    Metric& metric = family.Add(extra, arguments...);  // The same series if it exists.
+    for (const auto& [known, remove] : removals) {
+      if (known == &metric) return metric;
+    }
+    removals.emplace_back(&metric, [&family, &metric] { family.Remove(&metric); });
+    return metric;
+  }
+  void clear() {
+    for (const auto& [metric, remove] : removals) remove();
+    removals.clear();
+  }
+};
+
+RankMetrics::RankMetrics(prometheus::Registry& registry, std::string node)
+    : node_(std::move(node)), families_(std::make_unique<Families>(registry)) {}
+
+RankMetrics::~RankMetrics() {
+  for (auto& [key, rank] : ranks_) rank.clear();
+}
+
+void RankMetrics::add(const std::string& job_id, const v1::RankPlan& plan) {
+  const std::lock_guard lock(mutex_);
+  Rank& rank = ranks_[{job_id, plan.rank()}];
+  if (rank.epoch > plan.epoch()) return;
+  rank.clear();
+  rank.epoch = plan.epoch();
+  rank.leads = plan.rank() == 0;
+  rank.share = 1.0 / std::max(1u, plan.world_size());
+  rank.labels = {{"job_id", job_id}, {"rank", std::to_string(plan.rank())}};
+  const uint32_t tp = std::max(1u, plan.tp()), dp = std::max(1u, plan.dp());
+  const char* kind = plan.device().kind() == v1::ResourceSpec::GPU ? "gpu" : "cpu";
+  rank.get(families_->info, {{"node", node_},
+                             {"device", kind + std::to_string(plan.device().index())},
+                             {"tp", std::to_string(plan.rank() % tp)},
+                             {"dp", std::to_string(plan.rank() / tp % dp)},
+                             {"pp", std::to_string(plan.rank() / tp / dp)}})
+      .Set(1);
+}
+
+void RankMetrics::observe(const std::string& job_id, uint64_t epoch, uint32_t rank_number, const v1::RankEvent& event) {
+  const std::lock_guard lock(mutex_);
+  const auto found = ranks_.find({job_id, rank_number});
+  if (found == ranks_.end() || found->second.epoch != epoch) return;
+  Rank& rank = found->second;
+  const double time = static_cast<double>(event.time().seconds()) + event.time().nanos() * 1e-9;
+  switch (event.kind_case()) {
+    case v1::RankEvent::kStarted:
+      observe_started(rank, event.started());
+      break;
+    case v1::RankEvent::kStep:
+      observe_step(rank, event.step(), time);
+      break;
+    case v1::RankEvent::kEval:
+      if (rank.leads) rank.get(families_->eval_loss).Set(event.eval().loss());
+      break;
+    case v1::RankEvent::kCheckpoint:
+      if (rank.leads) observe_checkpoint(rank, event.checkpoint(), time);
+      break;
+    case v1::RankEvent::kSample:
+    case v1::RankEvent::kFailure:
+    case v1::RankEvent::kFinished:
+    case v1::RankEvent::KIND_NOT_SET:
+      break;
+  }
+}
+
+void RankMetrics::observe_started(Rank& rank, const v1::RankStarted& started) {
+  rank.flops_per_token = static_cast<double>(started.flops_per_token());
+  if (started.peak_flops() > 0) rank.get(families_->peak_flops).Set(started.peak_flops());
+  for (const v1::MemoryUse& use : started.memory()) {
+    rank.get(families_->memory, {{"class", use.memory_class()}}).Set(static_cast<double>(use.bytes()));
+  }
+  rank.get(families_->steps);
+  rank.get(families_->tokens);
+  rank.get(families_->flops, {{"convention", "causal"}});
+  if (!rank.leads) return;
+  rank.get(families_->parameters).Set(static_cast<double>(started.parameters()));
+  rank.get(families_->nonfinite);
+  rank.get(families_->checkpoint_saves);
+  rank.get(families_->checkpoint_bytes);
+}
+
+void RankMetrics::observe_step(Rank& rank, const v1::StepReport& step, double time) {
+  const double tokens = static_cast<double>(step.tokens()) * rank.share;
+  rank.get(families_->steps).Increment();
+  rank.get(families_->tokens).Increment(tokens);
+  rank.get(families_->flops, {{"convention", "causal"}}).Increment(tokens * rank.flops_per_token);
+  rank.get(families_->step_seconds, {}, kStepBuckets).Observe(step.seconds());
+  rank.get(families_->step_time).Set(time);
+  for (const v1::PhaseTime& phase : step.phases()) {
+    rank.get(families_->phases, {{"phase", phase.phase()}}).Increment(std::max(0.0, phase.seconds()));
+  }
+  if (!rank.leads) return;
+  rank.get(families_->loss).Set(step.loss());
+  rank.get(families_->grad_norm).Set(step.grad_norm());
+  rank.get(families_->learning_rate).Set(step.learning_rate());
+  rank.get(families_->consumed_samples).Set(static_cast<double>(step.consumed_samples()));
+  if (!std::isfinite(step.loss()) || !std::isfinite(step.grad_norm())) rank.get(families_->nonfinite).Increment();
+}
+
+void RankMetrics::observe_checkpoint(Rank& rank, const v1::CheckpointReport& checkpoint, double time) {
+  rank.get(families_->checkpoint_time).Set(time);
+  rank.get(families_->checkpoint_saves).Increment();
+  rank.get(families_->checkpoint_bytes).Increment(static_cast<double>(checkpoint.bytes()));
+}
+
+void RankMetrics::forget(const std::string& job_id, uint64_t epoch, uint32_t rank) {
+  const std::lock_guard lock(mutex_);
+  const auto found = ranks_.find({job_id, rank});
+  if (found == ranks_.end() || found->second.epoch != epoch) return;
+  found->second.clear();
+  ranks_.erase(found);
+}
+
+}  // namespace telar::metrics

@@ -1,0 +1,28 @@
+// Causal self-attention with grouped queries: packed projection, rotary positions (Llama), attention, projection.
+#pragma once
+
+#include <string>
+
+#include "worker/model/linear.h"
+
+namespace telar::model {
+
+class Attention {
+ public:
+  // `prefix` is the layer's: "layers.3.".
+  Attention(const v1::ModelSpec& spec, const std::string& prefix)
+      : prefix_(prefix),
+        qkv_(prefix + "qkv", spec.qkv_bias()),
+        output_(prefix + "o", spec.architecture() == v1::GPT2) {}
+
+  // x: act [tokens, hidden] -> act [tokens, hidden], not yet added to the residual stream.
+  engine::Tensor forward(const Recorder& recorder, engine::Tensor x);
+  engine::Tensor backward(const Recorder& recorder, engine::Tensor dy);
+
+ private:
+  std::string prefix_;
+  Linear qkv_, output_;
+  engine::Tensor packed_, context_, lse_;
+};
+
+}  // namespace telar::model

@@ -1,0 +1,91 @@
+#include "worker/model/head.h"
+
+#include <algorithm>
+
+namespace telar::model {
+
+using backend::Kernels;
+using engine::MemoryClass;
+using engine::Tensor;
+
+namespace {
+
+std::string head_weight(const Recorder& recorder) { return recorder.spec.tied_head() ? "embed.weight" : "head.weight"; }
+
+int64_t chunk_rows(const Recorder& recorder, int64_t vocab) {
+  const int64_t rows = Head::kChunkBytes / (vocab * static_cast<int64_t>(size_of(recorder.act)));
+  return std::clamp<int64_t>(rows, 1, recorder.tokens());
+}
+
+struct Chunk {
+  std::string name;
+  Tensor hidden, targets, logits;
+  int64_t first = 0, rows = 0;
+};
+
+// Records the product for each chunk and hands the chunk on.
+template <typename Body>
+void for_each_chunk(const Recorder& recorder, Tensor hidden, Tensor targets, Body body) {
+  const Tensor weight = recorder.weight(head_weight(recorder));
+  const int64_t vocab = weight.shape()[0], width = weight.shape()[1];
+  const int64_t step = chunk_rows(recorder, vocab);
+  for (int64_t first = 0, index = 0; first < recorder.tokens(); first += step, ++index) {
+    Chunk chunk;
+    chunk.first = first;
+    chunk.rows = std::min(step, recorder.tokens() - first);
+    chunk.name = "head.chunk" + std::to_string(index);
+    chunk.hidden = hidden.rows(first, chunk.rows);
+    chunk.targets = targets.slice(first, {chunk.rows});
+    chunk.logits =
+        recorder.program.transient(chunk.name + ".logits", recorder.act, {chunk.rows, vocab}, MemoryClass::kWorkspace);
+    recorder.program.record_kernel(chunk.name, 2.0 * static_cast<double>(chunk.rows * vocab * width), &Kernels::linear,
+                                   chunk.hidden.in(), weight.in(), Tensor().in(), chunk.logits.out());
+    body(chunk);
+  }
+}
+
+}  // namespace
+
+Tensor Head::loss_and_gradient(const Recorder& recorder, Tensor hidden, const Targets& targets) {
+  const Tensor weight = recorder.weight(head_weight(recorder));
+  const Tensor dweight = recorder.grad(head_weight(recorder));
+  const Tensor dhidden = recorder.activation("head.dx", hidden.shape().cols());
+  for_each_chunk(recorder, hidden, targets.ids, [&](const Chunk& chunk) {
+    const double flops = 2.0 * static_cast<double>(chunk.rows * weight.elements());
+    recorder.program.record(chunk.name + ".loss", &Kernels::cross_entropy, chunk.targets.in(), targets.count.in(),
+                            int64_t{recorder.spec.vocab()}, chunk.logits.inout(), targets.loss.inout());
+    recorder.program.record_kernel(chunk.name + ".dgrad", flops, &Kernels::linear_dgrad, chunk.logits.in(), weight.in(),
+                                   dhidden.rows(chunk.first, chunk.rows).out());
+    recorder.program.record_kernel(chunk.name + ".wgrad", flops, &Kernels::linear_wgrad, chunk.logits.in(),
+                                   chunk.hidden.in(), dweight.inout(), Tensor().inout());
+  });
+  return dhidden;
+}
+
+void Head::loss_only(const Recorder& recorder, Tensor hidden, const Targets& targets) {
+  for_each_chunk(recorder, hidden, targets.ids, [&](const Chunk& chunk) {
+    recorder.program.record(chunk.name + ".loss", &Kernels::cross_entropy_loss, chunk.targets.in(), targets.count.in(),
+                            int64_t{recorder.spec.vocab()}, chunk.logits.in(), targets.loss.inout());
+  });
+}
+
+Tensor Head::logits_of_row(const Recorder& recorder, Tensor hidden, Tensor row) {
+  // Picking a row is an embedding lookup with the hidden states as the table.
+  const Tensor picked =
+      recorder.program.transient("head.row", recorder.act, {1, hidden.shape().cols()}, MemoryClass::kActivations);
+  recorder.program.record("head.pick", &Kernels::embedding, row.in(), hidden.in(), Tensor().in(), int64_t{1},
+                          picked.out());
+  const Tensor weight = recorder.weight(head_weight(recorder));
+  const Tensor out =
+      recorder.program.persistent("head.row_logits", recorder.act, {1, weight.shape()[0]}, MemoryClass::kIo);
+  recorder.program.record("head", &Kernels::linear, picked.in(), weight.in(), Tensor().in(), out.out());
+  return out;
+}
+
+Tensor Head::logits(const Recorder& recorder, Tensor hidden, Tensor out) {
+  recorder.program.record("head", &Kernels::linear, hidden.in(), recorder.weight(head_weight(recorder)).in(),
+                          Tensor().in(), out.out());
+  return out;
+}
+
+}  // namespace telar::model

@@ -1,0 +1,26 @@
+// y = x W^T + b, with its two backward products.
+#pragma once
+
+#include <string>
+
+#include "worker/model/recorder.h"
+
+namespace telar::model {
+
+class Linear {
+ public:
+  // Uses "<name>.weight" [out, in] and, if `bias`, "<name>.bias".
+  Linear(std::string name, bool bias) : name_(std::move(name)), bias_(bias) {}
+
+  // x: act [tokens, in] -> act [tokens, out].
+  engine::Tensor forward(const Recorder& recorder, engine::Tensor x);
+  // dy: act [tokens, out] -> act [tokens, in]; the weight's and bias's gradients accumulate.
+  engine::Tensor backward(const Recorder& recorder, engine::Tensor dy);
+
+ private:
+  std::string name_;
+  bool bias_;
+  engine::Tensor x_;
+};
+
+}  // namespace telar::model

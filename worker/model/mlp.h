@@ -1,0 +1,29 @@
+// The feed-forward block: up, GELU, down (GPT-2) or gate and up, SwiGLU, down (Llama).
+#pragma once
+
+#include <string>
+
+#include "worker/model/linear.h"
+
+namespace telar::model {
+
+class Mlp {
+ public:
+  Mlp(const v1::ModelSpec& spec, const std::string& prefix)
+      : prefix_(prefix),
+        gpt2_(spec.architecture() == v1::GPT2),
+        inner_(prefix + (gpt2_ ? "up" : "gate_up"), gpt2_),
+        down_(prefix + "down", gpt2_) {}
+
+  // x: act [tokens, hidden] -> act [tokens, hidden], not yet added to the residual stream.
+  engine::Tensor forward(const Recorder& recorder, engine::Tensor x);
+  engine::Tensor backward(const Recorder& recorder, engine::Tensor dy);
+
+ private:
+  std::string prefix_;
+  bool gpt2_;
+  Linear inner_, down_;
+  engine::Tensor before_;  // The activation's input.
+};
+
+}  // namespace telar::model

@@ -1,0 +1,29 @@
+// The norm in front of a block, with the residual add before it: LayerNorm for GPT-2, RMSNorm for Llama.
+#pragma once
+
+#include <string>
+
+#include "worker/model/recorder.h"
+
+namespace telar::model {
+
+class Norm {
+ public:
+  explicit Norm(std::string name) : name_(std::move(name)) {}
+
+  struct Output {
+    engine::Tensor residual;  // residual + delta: the residual stream behind the add. act [tokens, hidden]
+    engine::Tensor y;         // Normed. act [tokens, hidden]
+  };
+  // `delta` may be undefined: then the residual stream goes on as it is.
+  Output forward(const Recorder& recorder, engine::Tensor residual, engine::Tensor delta);
+  // dresidual: gradient of the residual stream behind this norm's tap; accumulates what flows back through it.
+  // Since the add has slope one, it is then the gradient of both `residual` and `delta`.
+  void backward(const Recorder& recorder, engine::Tensor dy, engine::Tensor dresidual);
+
+ private:
+  std::string name_;
+  engine::Tensor x_, mean_, rstd_;
+};
+
+}  // namespace telar::model

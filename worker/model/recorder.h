@@ -1,0 +1,38 @@
+// What a layer needs to record itself: the program, the model's sizes, its weights and gradients.
+#pragma once
+
+#include <string>
+
+#include "telar/v1/spec.pb.h"
+#include "worker/engine/program.h"
+#include "worker/parallel/flat_layout.h"
+
+namespace telar::model {
+
+struct Recorder {
+  engine::Program& program;
+  const v1::ModelSpec& spec;
+  const parallel::FlatLayout& layout;
+  const parallel::FlatTensors& weights;  // Compute precision.
+  const parallel::FlatTensors& grads;    // f32; undefined in programs without a backward.
+  engine::Tensor rope_table;             // f32 [sequence, head_dim]; undefined for learned positions.
+  engine::DType act = engine::DType::kF32;
+  int64_t batch = 0;  // Sequences of one micro-batch.
+  int64_t sequence = 0;
+
+  int64_t tokens() const { return batch * sequence; }
+  bool gpt2() const { return spec.architecture() == v1::GPT2; }
+  engine::Tensor weight(const std::string& name) const { return weights.group(layout, name); }
+  engine::Tensor grad(const std::string& name) const { return grads.group(layout, name); }
+  engine::Tensor activation(const std::string& name, int64_t width) const {
+    return program.transient(name, act, {tokens(), width}, engine::MemoryClass::kActivations);
+  }
+  engine::Tensor statistic(const std::string& name) const {
+    return program.transient(name, engine::DType::kF32, {tokens()}, engine::MemoryClass::kActivations);
+  }
+  backend::AttentionDims attention_dims() const {
+    return {batch, sequence, spec.heads(), spec.kv_heads(), spec.head_dim()};
+  }
+};
+
+}  // namespace telar::model

@@ -1,0 +1,109 @@
+#include "worker/options.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+
+#include <CLI/CLI.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "common/process.h"
+
+namespace telar {
+namespace {
+
+constexpr const char* kFooter =
+    "Without --stop-ranks-on-exit, SIGTERM ends this daemon and nothing else: running ranks go on, and the next start\n"
+    "takes them over.\n"
+    "Exit codes: 0 ended by a signal, 2 usage, 3 HTTP address, 4 state directory, 5 spawner lost, 6 no such device.";
+
+std::string host_name() {
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+std::string beside_this_program(const std::string& name) {
+  std::error_code problem;
+  return (std::filesystem::read_symlink("/proc/self/exe", problem).parent_path() / name).string();
+}
+
+bool is_address(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == text.size() || text.size() - colon > 6) return false;
+  const std::string port = text.substr(colon + 1);
+  return port.find_first_not_of("0123456789") == std::string::npos && std::stoi(port) <= 65535;
+}
+
+std::string address(const std::string& text) {
+  return is_address(text) ? "" : absl::StrCat("'", text, "' is not host:port with a port up to 65535");
+}
+
+std::string node_name(const std::string& text) {
+  const bool right =
+      !text.empty() && text.size() <= 253 &&
+      text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") == std::string::npos;
+  return right ? "" : absl::StrCat("'", text, "' is not 1 to 253 characters of [A-Za-z0-9.-_]");
+}
+
+}  // namespace
+
+absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv) {
+  WorkerOptions options;
+  options.node = host_name();
+  options.rank_program = beside_this_program("telar-rank");
+  double stop_grace = 10, spawner_idle = 10;
+  const std::map<std::string, agent::DeviceKind> kinds = {
+      {"auto", agent::DeviceKind::kAuto}, {"cpu", agent::DeviceKind::kCpu}, {"gpu", agent::DeviceKind::kGpu}};
+
+  CLI::App app("telar-worker: runs the ranks of jobs on this node, as the coordinator assigns them.");
+  app.footer(kFooter);
+  app.set_version_flag("--version", version());
+  app.add_option("--coordinator", options.coordinator, "host:port of telar-coordinator")
+      ->capture_default_str()
+      ->check(address);
+  app.add_option("--node", options.node, "This node's name, unique in the cluster")
+      ->capture_default_str()
+      ->check(node_name);
+  app.add_option("--state", options.state, "Directory for rank directories; one a daemon")->capture_default_str();
+  app.add_option("--listen-host", options.listen_host, "Address at which ranks of other nodes reach ranks of this one")
+      ->capture_default_str();
+  app.add_option("--http", options.http, "host:port for /metrics and /healthz; port 0 takes a free one")
+      ->capture_default_str()
+      ->check(address);
+  app.add_option("--rank-program", options.rank_program, "The program to run a rank with")->capture_default_str();
+  app.add_option("--device-kind", options.device_kind, "auto (GPUs if any, else CPU slots) | cpu | gpu")
+      ->transform(CLI::CheckedTransformer(kinds, CLI::ignore_case));
+  app.add_option("--cpu-devices", options.cpu_devices, "CPU slots to offer, one rank each")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--keep-finished", options.keep_finished, "Directories of ended ranks to keep")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1000000));
+  app.add_flag("--stop-ranks-on-exit", options.stop_ranks_on_exit, "On SIGTERM stop the ranks too, and wait for them");
+  app.add_option("--stop-grace", stop_grace, "Seconds from SIGTERM to SIGKILL for --stop-ranks-on-exit")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 86400.0));
+  app.add_option("--spawner-idle", spawner_idle, "Seconds that the spawner outlives its last rank and daemon")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 86400.0));
+  app.add_option("--log-level", options.log_level, "trace | debug | info | warn | error")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}));
+  app.add_option("--port-file", options.port_file, "JSON file to write the bound HTTP address to");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return absl::CancelledError(app.help());
+  } catch (const CLI::CallForVersion&) {
+    return absl::CancelledError(absl::StrCat("telar-worker ", version(), "\n"));
+  } catch (const CLI::ParseError& problem) {
+    return absl::InvalidArgumentError(problem.what());
+  }
+  options.stop_grace = std::chrono::milliseconds(static_cast<int64_t>(stop_grace * 1000));
+  options.spawner_idle = std::chrono::milliseconds(static_cast<int64_t>(spawner_idle * 1000));
+  return options;
+}
+
+}  // namespace telar

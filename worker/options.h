@@ -1,0 +1,47 @@
+// The command line of telar-worker. Exit codes:
+//   0  ended by SIGTERM or SIGINT
+//   2  usage: an option or its value is wrong
+//   3  the HTTP address cannot be bound
+//   4  the state directory cannot be used, or another daemon holds it
+//   5  the spawner process has ended; a restart takes the running ranks over
+//   6  no device of the kind asked for
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "worker/agent/devices.h"
+
+namespace telar {
+
+enum WorkerExit {
+  kWorkerOk = 0,
+  kWorkerUsage = 2,
+  kWorkerHttp = 3,
+  kWorkerState = 4,
+  kWorkerSpawner = 5,
+  kWorkerDevice = 6
+};
+
+struct WorkerOptions {
+  std::string coordinator = "127.0.0.1:7070";
+  std::string node;  // Default: the host's name.
+  std::string state = "/var/lib/telar-worker";
+  std::string listen_host = "127.0.0.1";
+  std::string http = "127.0.0.1:0";
+  std::string rank_program;  // Default: telar-rank beside this program.
+  std::string port_file;     // Written once the addresses are bound; empty: none.
+  std::string log_level = "info";
+  agent::DeviceKind device_kind = agent::DeviceKind::kAuto;
+  int cpu_devices = 1;
+  int keep_finished = 20;
+  bool stop_ranks_on_exit = false;
+  std::chrono::milliseconds stop_grace{10'000};
+  std::chrono::milliseconds spawner_idle{10'000};
+};
+
+// CANCELLED: help or version was asked for; the text is the message. INVALID_ARGUMENT: every mistake in one line.
+absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv);
+
+}  // namespace telar

@@ -1,0 +1,86 @@
+// The programs of one run, recorded without a device: the training step, evaluation, the next token's logits, and the
+// first weights. train/ replays them; a planner only measures them.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "telar/v1/spec.pb.h"
+#include "worker/engine/program.h"
+#include "worker/optim/adamw.h"
+#include "worker/parallel/flat_layout.h"
+#include "worker/parallel/mesh.h"
+
+namespace telar::plan {
+
+// The group of data-parallel replicas; the only communicator so far.
+inline constexpr engine::GroupId kDataParallelGroup = 0;
+
+// Sizes that every program of a run shares.
+struct RunShape {
+  v1::JobSpec spec;  // Resolved.
+  parallel::Mesh mesh;
+  parallel::FlatLayout layout;
+  engine::DType act = engine::DType::kF32;  // Weights and activations.
+  int64_t micro_batches = 1;                // A step, on this rank.
+
+  // fp32 weights are their own masters.
+  bool weights_are_masters() const { return act == engine::DType::kF32; }
+  int64_t micro_tokens() const { return int64_t{spec.batch().micro()} * spec.batch().sequence_length(); }
+};
+RunShape run_shape(const v1::JobSpec& resolved, const parallel::Mesh& mesh);
+
+// One optimizer step. Owns weights, gradients and optimizer state.
+struct TrainProgram {
+  engine::Program program;
+  parallel::FlatTensors weights, grads;
+  optim::AdamWState state;  // state.master aliases `weights` when they are their own masters.
+  optim::AdamWTensors optimizer;
+  engine::Tensor rope_table;  // f32, written once by the host; undefined for learned positions.
+  engine::Tensor inputs;      // i32 [micro_batches, micro_tokens], written by the host before each run.
+  engine::Tensor targets;     // i32, as inputs; -1 = not counted.
+  engine::Tensor loss;        // f32 [1]: mean over the global batch, on every rank.
+  engine::Tensor valid;       // f32 [1]: counted targets of the global batch.
+  // f32 [1], written by the host: above 0 asks to stop. Behind a run, on every rank, what any rank asked: so all ranks
+  // leave at the same step.
+  engine::Tensor stop;
+};
+std::unique_ptr<TrainProgram> record_train(const RunShape& shape);
+
+// Loss of one held-out micro-batch. Weights and rope table are external: the training program's.
+struct EvalProgram {
+  engine::Program program;
+  parallel::FlatTensors weights;
+  engine::Tensor rope_table;
+  engine::Tensor inputs, targets;  // i32 [micro_tokens]
+  engine::Tensor loss_sum;         // f32 [1]: over all replicas' valid targets.
+  engine::Tensor valid;            // f32 [1]: their number.
+};
+std::unique_ptr<EvalProgram> record_eval(const RunShape& shape);
+
+// Logits behind one sequence. Weights and rope table are external.
+struct LogitsProgram {
+  engine::Program program;
+  parallel::FlatTensors weights;
+  engine::Tensor rope_table;
+  engine::Tensor inputs;  // i32 [sequence_length]
+  engine::Tensor row;     // i32 [1]: which position's logits.
+  engine::Tensor logits;  // act [1, padded vocabulary]
+};
+std::unique_ptr<LogitsProgram> record_logits(const RunShape& shape);
+
+// Fills the masters from the seed (each logical element by its own counter, so equal in every layout).
+struct InitProgram {
+  engine::Program program;
+  parallel::FlatTensors masters;  // External.
+};
+std::unique_ptr<InitProgram> record_init(const RunShape& shape);
+
+// Rounds the masters to the compute precision; only for shapes whose weights are not their own masters.
+struct RoundProgram {
+  engine::Program program;
+  parallel::FlatTensors masters, weights;  // External.
+};
+std::unique_ptr<RoundProgram> record_round(const RunShape& shape);
+
+}  // namespace telar::plan

@@ -1,0 +1,278 @@
+#include "worker/plan/resolve.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "worker/plan/presets.h"
+
+namespace telar::plan {
+namespace {
+
+class Resolver {
+ public:
+  explicit Resolver(v1::JobSpec& spec) : spec_(spec) {}
+
+  std::vector<SpecProblem> run(v1::ResourceSpec::Kind default_kind) {
+    name();
+    apply_preset();
+    data_and_tokenizer();
+    model_defaults();
+    model_checks();
+    resources_and_parallel(default_kind);
+    batch();
+    optimizer();
+    schedule();
+    run_control();
+    return std::move(problems_);
+  }
+
+ private:
+  template <typename... Args>
+  void problem(const std::string& field, fmt::format_string<Args...> text, Args&&... args) {
+    problems_.push_back({"spec." + field, fmt::format(text, std::forward<Args>(args)...)});
+  }
+  // True when it is above zero; otherwise a problem is noted.
+  template <typename T>
+  bool positive(const std::string& field, T value) {
+    if (value > 0) return true;
+    problem(field, "{} must be above 0", value);
+    return false;
+  }
+  void within(const std::string& field, double value, double low, double high) {
+    if (!(value >= low && value <= high)) problem(field, "{} is not within [{}, {}]", value, low, high);
+  }
+
+  void name() {
+    const std::string& name = spec_.name();
+    bool good = !name.empty() && name.size() <= 63 && name.front() != '-' && name.back() != '-';
+    for (char c : name) good = good && ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-');
+    if (!good) {
+      problem("name", "'{}' must be 1 to 63 of a-z, 0-9 and '-', with '-' neither first nor last", name.substr(0, 80));
+    }
+  }
+
+  void apply_preset() {
+    v1::ModelSpec& model = *spec_.mutable_model();
+    if (model.preset().empty()) return;
+    std::optional<v1::ModelSpec> preset = find_preset(model.preset());
+    if (!preset) {
+      problem("model.preset", "'{}' is not known; did you mean '{}'?", model.preset(), nearest_preset(model.preset()));
+      return;
+    }
+    preset->MergeFrom(model);  // The user's own fields win.
+    model = *preset;
+  }
+
+  void data_and_tokenizer() {
+    v1::DataSpec& data = *spec_.mutable_data();
+    if (data.format() == v1::DataSpec::FORMAT_UNSPECIFIED) data.set_format(v1::DataSpec::TEXT);
+    if (data.train().empty()) problem("data.train", "no file given");
+    for (const std::string& path : data.train()) absolute("data.train", path);
+    for (const std::string& path : data.eval()) absolute("data.eval", path);
+    if (data.eval().empty() && data.eval_fraction() == 0) data.set_eval_fraction(0.02);
+    within("data.eval_fraction", data.eval_fraction(), 0, 0.5);
+
+    v1::TokenizerSpec& tokenizer = *spec_.mutable_tokenizer();
+    const bool text = data.format() == v1::DataSpec::TEXT;
+    if (tokenizer.kind() == v1::TokenizerSpec::KIND_UNSPECIFIED) {
+      tokenizer.set_kind(text ? v1::TokenizerSpec::BYTE : v1::TokenizerSpec::NONE);
+    }
+    if (text != (tokenizer.kind() == v1::TokenizerSpec::BYTE)) {
+      problem("tokenizer.kind", "{} does not go with data.format {}; use {}", text ? "none" : "byte",
+              text ? "text" : "llmc_bin", text ? "byte" : "none");
+    }
+    v1::ModelSpec& model = *spec_.mutable_model();
+    if (tokenizer.kind() == v1::TokenizerSpec::BYTE && model.vocab() == 0) model.set_vocab(257);
+    if (tokenizer.kind() == v1::TokenizerSpec::BYTE && model.vocab() < 257) {
+      problem("model.vocab", "{} is smaller than the byte tokenizer's 257", model.vocab());
+    }
+  }
+  void absolute(const std::string& field, const std::string& path) {
+    if (path.empty() || path[0] != '/') problem(field, "'{}' must be an absolute path on the workers", path);
+  }
+
+  void model_defaults() {
+    v1::ModelSpec& model = *spec_.mutable_model();
+    const bool gpt2 = model.architecture() == v1::GPT2;
+    if (model.kv_heads() == 0) model.set_kv_heads(model.heads());
+    if (model.head_dim() == 0 && model.heads() > 0) model.set_head_dim(model.hidden() / model.heads());
+    if (gpt2 && model.ffn() == 0) model.set_ffn(4 * model.hidden());
+    if (!model.has_tied_head()) model.set_tied_head(gpt2);
+    if (!model.has_qkv_bias()) model.set_qkv_bias(gpt2);
+    if (model.norm_epsilon() == 0) model.set_norm_epsilon(1e-5);
+    if (model.init_stddev() == 0) model.set_init_stddev(0.02);
+    if (gpt2 && model.max_positions() == 0) model.set_max_positions(spec_.batch().sequence_length());
+    if (!gpt2 && model.rope_theta() == 0) model.set_rope_theta(10000);
+  }
+
+  void model_checks() {
+    const v1::ModelSpec& model = spec_.model();
+    if (model.architecture() == v1::ARCHITECTURE_UNSPECIFIED) {
+      problem("model.architecture", "not given; use gpt2 or llama, or a model.preset");
+      return;
+    }
+    const bool gpt2 = model.architecture() == v1::GPT2;
+    positive("model.layers", model.layers());
+    positive("model.vocab", model.vocab());
+    positive("model.ffn", model.ffn());
+    if (!positive("model.hidden", model.hidden()) || !positive("model.heads", model.heads())) return;
+    if (model.heads() * model.head_dim() != model.hidden() && (gpt2 || model.hidden() % model.heads() != 0)) {
+      problem("model.heads", "{} does not divide model.hidden = {}", model.heads(), model.hidden());
+    }
+    if (model.kv_heads() == 0 || model.heads() % model.kv_heads() != 0) {
+      problem("model.kv_heads", "{} does not divide model.heads = {}", model.kv_heads(), model.heads());
+    } else if (gpt2 && model.kv_heads() != model.heads()) {
+      problem("model.kv_heads", "{} must equal model.heads = {} for gpt2", model.kv_heads(), model.heads());
+    }
+    if (!gpt2 && model.head_dim() % 2 != 0) {
+      problem("model.head_dim", "{} must be even for rotary positions", model.head_dim());
+    }
+    if (gpt2 && !model.qkv_bias()) problem("model.qkv_bias", "false is not possible for gpt2");
+    if (gpt2 && model.has_rope_scaling()) problem("model.rope_scaling", "gpt2 has no rotary positions");
+    if (gpt2 && model.max_positions() < spec_.batch().sequence_length()) {
+      problem("model.max_positions", "{} is less than batch.sequence_length = {}", model.max_positions(),
+              spec_.batch().sequence_length());
+    }
+    if (model.has_rope_scaling()) {
+      const v1::RopeScaling& scaling = model.rope_scaling();
+      positive("model.rope_scaling.factor", scaling.factor());
+      positive("model.rope_scaling.original_max_positions", scaling.original_max_positions());
+      if (!(scaling.low_freq_factor() > 0 && scaling.high_freq_factor() > scaling.low_freq_factor())) {
+        problem("model.rope_scaling.high_freq_factor", "{} must be above low_freq_factor = {}, and that above 0",
+                scaling.high_freq_factor(), scaling.low_freq_factor());
+      }
+    }
+    within("model.norm_epsilon", model.norm_epsilon(), 1e-12, 1);
+    within("model.init_stddev", model.init_stddev(), 1e-6, 1);
+  }
+
+  void resources_and_parallel(v1::ResourceSpec::Kind default_kind) {
+    v1::ResourceSpec& resources = *spec_.mutable_resources();
+    if (resources.devices() == 0) resources.set_devices(1);
+    if (resources.kind() == v1::ResourceSpec::KIND_UNSPECIFIED) resources.set_kind(default_kind);
+    v1::ParallelSpec& parallel = *spec_.mutable_parallel();
+    if (parallel.tensor() == 0) parallel.set_tensor(1);
+    if (parallel.pipeline() == 0) parallel.set_pipeline(1);
+    if (parallel.bucket_mib() == 0) parallel.set_bucket_mib(25);
+    if (parallel.tensor() > 1) problem("parallel.tensor", "{}: this version runs 1", parallel.tensor());
+    if (parallel.pipeline() > 1) problem("parallel.pipeline", "{}: this version runs 1", parallel.pipeline());
+    if (parallel.zero_stage() > 0) problem("parallel.zero_stage", "{}: this version runs 0", parallel.zero_stage());
+    const uint64_t inner = uint64_t{parallel.tensor()} * parallel.pipeline();
+    if (parallel.data() == 0 && resources.devices() % inner == 0) {
+      parallel.set_data(static_cast<uint32_t>(resources.devices() / inner));
+    }
+    if (parallel.data() * inner != resources.devices()) {
+      problem("resources.devices", "{} is not parallel.data * tensor * pipeline = {} * {} * {} = {}",
+              resources.devices(), parallel.data(), parallel.tensor(), parallel.pipeline(), parallel.data() * inner);
+    }
+    v1::PrecisionSpec& precision = *spec_.mutable_precision();
+    if (precision.compute() == v1::PRECISION_UNSPECIFIED) {
+      precision.set_compute(resources.kind() == v1::ResourceSpec::GPU ? v1::BF16 : v1::FP32);
+    }
+  }
+
+  void batch() {
+    v1::BatchSpec& batch = *spec_.mutable_batch();
+    positive("batch.sequence_length", batch.sequence_length());
+    const uint32_t data = spec_.parallel().data();
+    if (!positive("batch.global", batch.global()) || data == 0) return;
+    if (batch.global() % data != 0) {
+      problem("batch.global", "{} is not divisible by parallel.data = {}", batch.global(), data);
+      return;
+    }
+    const uint32_t share = batch.global() / data;
+    if (batch.micro() == 0) batch.set_micro(share);
+    if (share % batch.micro() != 0) {
+      problem("batch.micro", "{} does not divide batch.global / parallel.data = {} / {} = {}", batch.micro(),
+              batch.global(), data, share);
+    }
+  }
+
+  void optimizer() {
+    v1::OptimizerSpec& optimizer = *spec_.mutable_optimizer();
+    if (optimizer.learning_rate() == 0) optimizer.set_learning_rate(3e-4);
+    if (!optimizer.has_beta1()) optimizer.set_beta1(0.9);
+    if (!optimizer.has_beta2()) optimizer.set_beta2(0.95);
+    if (!optimizer.has_epsilon()) optimizer.set_epsilon(1e-8);
+    if (!optimizer.has_weight_decay()) optimizer.set_weight_decay(0.1);
+    if (!optimizer.has_clip_norm()) optimizer.set_clip_norm(1.0);
+    within("optimizer.learning_rate", optimizer.learning_rate(), 0, 10);
+    within("optimizer.beta1", optimizer.beta1(), 0, 0.999999);
+    within("optimizer.beta2", optimizer.beta2(), 0, 0.999999);
+    within("optimizer.epsilon", optimizer.epsilon(), 1e-20, 1);
+    within("optimizer.weight_decay", optimizer.weight_decay(), 0, 10);
+    within("optimizer.clip_norm", optimizer.clip_norm(), 0, 1e9);
+  }
+
+  void schedule() {
+    v1::ScheduleSpec& schedule = *spec_.mutable_schedule();
+    if (schedule.kind() == v1::ScheduleSpec::KIND_UNSPECIFIED) schedule.set_kind(v1::ScheduleSpec::COSINE);
+    if (!positive("schedule.steps", schedule.steps())) return;
+    const bool wsd = schedule.kind() == v1::ScheduleSpec::WSD;
+    if (wsd && schedule.decay_steps() == 0) schedule.set_decay_steps(schedule.steps() / 5);
+    if (!schedule.has_min_ratio()) schedule.set_min_ratio(wsd ? 0.0 : 0.1);
+    within("schedule.min_ratio", schedule.min_ratio(), 0, 1);
+    const uint64_t used = schedule.warmup_steps() + (wsd ? schedule.decay_steps() : 0);
+    if (used > schedule.steps()) {
+      problem("schedule.warmup_steps", "{}{} is more than schedule.steps = {}", schedule.warmup_steps(),
+              wsd ? fmt::format(" + decay_steps {}", schedule.decay_steps()) : "", schedule.steps());
+    }
+  }
+
+  void run_control() {
+    if (spec_.checkpoint().keep() == 0) spec_.mutable_checkpoint()->set_keep(2);
+    const std::string& init = spec_.checkpoint().init_from();
+    if (!init.empty()) absolute("checkpoint.init_from", init);
+    if (spec_.eval().sequences() == 0) spec_.mutable_eval()->set_sequences(64);
+    v1::RestartSpec& restart = *spec_.mutable_restart();
+    if (!restart.has_max_restarts()) restart.set_max_restarts(3);
+    if (!restart.has_max_node_restarts()) restart.set_max_node_restarts(100);
+    if (restart.backoff_seconds() == 0) restart.set_backoff_seconds(1);
+    v1::SampleSpec& sample = *spec_.mutable_sample();
+    if (sample.tokens() > 0 && sample.temperature() == 0) sample.set_temperature(0.8);
+    within("sample.temperature", sample.temperature(), 0, 10);
+    if (sample.tokens() > 0 && sample.prompt().size() >= spec_.batch().sequence_length()) {
+      problem("sample.prompt", "{} bytes do not fit in batch.sequence_length = {}", sample.prompt().size(),
+              spec_.batch().sequence_length());
+    }
+  }
+
+  v1::JobSpec& spec_;
+  std::vector<SpecProblem> problems_;
+};
+
+// Weights that take part in matrix products, the output head among them; see flops_per_token.
+uint64_t matrix_parameters(const v1::ModelSpec& model) {
+  const uint64_t hidden = model.hidden(), head_dim = model.head_dim();
+  const uint64_t q = uint64_t{model.heads()} * head_dim, kv = uint64_t{model.kv_heads()} * head_dim;
+  const uint64_t mlp = uint64_t{model.ffn()} * hidden * (model.architecture() == v1::LLAMA ? 3 : 2);
+  const uint64_t layer = hidden * (q + 2 * kv) + q * hidden + mlp;
+  return model.layers() * layer + uint64_t{model.vocab()} * hidden;
+}
+
+}  // namespace
+
+std::vector<SpecProblem> resolve(v1::JobSpec& spec, v1::ResourceSpec::Kind default_kind) {
+  return Resolver(spec).run(default_kind);
+}
+
+uint64_t parameter_count(const v1::ModelSpec& model) {
+  const bool gpt2 = model.architecture() == v1::GPT2;
+  const uint64_t hidden = model.hidden(), head_dim = model.head_dim();
+  const uint64_t qkv = (uint64_t{model.heads()} + 2 * uint64_t{model.kv_heads()}) * head_dim;
+  const uint64_t norms = 2 * hidden * (gpt2 ? 2 : 1);
+  const uint64_t biases = (model.qkv_bias() ? qkv : 0) + (gpt2 ? hidden + model.ffn() + hidden : 0);
+  uint64_t count = matrix_parameters(model) + model.layers() * (norms + biases) + hidden * (gpt2 ? 2 : 1);
+  if (!model.tied_head()) count += uint64_t{model.vocab()} * hidden;
+  if (gpt2) count += uint64_t{model.max_positions()} * hidden;
+  return count;
+}
+
+double flops_per_token(const v1::ModelSpec& model, uint32_t sequence_length) {
+  const double attention =
+      6.0 * model.layers() * model.heads() * static_cast<double>(model.head_dim()) * sequence_length;
+  return 6.0 * static_cast<double>(matrix_parameters(model)) + attention;
+}
+
+}  // namespace telar::plan

@@ -1,0 +1,59 @@
+#include "worker/train/dataset.h"
+
+#include <vector>
+
+#include "worker/train/failure.h"
+
+namespace telar::train {
+namespace {
+
+absl::StatusOr<std::unique_ptr<data::TokenSource>> open(const v1::DataSpec& spec,
+                                                        const google::protobuf::RepeatedPtrField<std::string>& paths,
+                                                        int64_t vocab) {
+  const std::vector<std::string> list(paths.begin(), paths.end());
+  return spec.format() == v1::DataSpec::LLMC_BIN ? data::open_llmc_bin(list, vocab) : data::open_text(list, vocab);
+}
+
+absl::Status open_into(const v1::JobSpec& spec, Dataset& set) {
+  const int64_t vocab = spec.model().vocab();
+  const uint32_t sequence = spec.batch().sequence_length();
+  auto train = open(spec.data(), spec.data().train(), vocab);
+  if (!train.ok()) return train.status();
+  set.train_source = *std::move(train);
+  data::TokenRange train_range{0, set.train_source->size()};
+  data::TokenRange eval_range;
+  const data::TokenSource* eval_source = set.train_source.get();
+  if (spec.data().eval().empty()) {
+    const auto split = data::hold_out_tail(set.train_source->size(), spec.data().eval_fraction(), sequence);
+    if (!split.ok()) return split.status();
+    train_range = split->train;
+    eval_range = split->eval;
+  } else {
+    auto eval = open(spec.data(), spec.data().eval(), vocab);
+    if (!eval.ok()) return eval.status();
+    set.eval_source = *std::move(eval);
+    eval_source = set.eval_source.get();
+    eval_range = {0, eval_source->size()};
+  }
+  const auto train_sampler = data::Sampler::shuffled(*set.train_source, train_range, sequence, spec.seed());
+  if (!train_sampler.ok()) return train_sampler.status();
+  const auto eval_sampler = data::Sampler::in_order(*eval_source, eval_range, sequence);
+  if (!eval_sampler.ok()) return eval_sampler.status();
+  set.train.emplace(*train_sampler);
+  set.eval.emplace(*eval_sampler);
+  set.train_tokens = train_range.count;
+  set.eval_tokens = eval_range.count;
+  if (spec.tokenizer().kind() == v1::TokenizerSpec::BYTE) set.tokenizer = data::make_byte_tokenizer();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Dataset> open_dataset(const v1::JobSpec& spec) {
+  Dataset set;
+  const absl::Status status = open_into(spec, set);
+  if (!status.ok()) return with_class(v1::DATA, status);
+  return set;
+}
+
+}  // namespace telar::train

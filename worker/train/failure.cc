@@ -1,0 +1,34 @@
+#include "worker/train/failure.h"
+
+#include "absl/strings/cord.h"
+
+namespace telar::train {
+namespace {
+constexpr const char* kPayload = "telar.dev/failure_class";
+}  // namespace
+
+absl::Status with_class(v1::FailureClass failure_class, absl::Status status) {
+  if (!status.ok() && !status.GetPayload(kPayload)) {
+    status.SetPayload(kPayload, absl::Cord(v1::FailureClass_Name(failure_class)));
+  }
+  return status;
+}
+
+v1::FailureClass class_of(const absl::Status& status) {
+  if (const auto payload = status.GetPayload(kPayload)) {
+    v1::FailureClass parsed = v1::INTERNAL;
+    v1::FailureClass_Parse(std::string(*payload), &parsed);
+    return parsed;
+  }
+  switch (status.code()) {
+    case absl::StatusCode::kResourceExhausted:
+      return v1::OUT_OF_MEMORY;
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+      return v1::COMMUNICATION;
+    default:
+      return v1::INTERNAL;
+  }
+}
+
+}  // namespace telar::train

@@ -1,0 +1,87 @@
+#include "worker/train/metrics_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "worker/train/failure.h"
+
+namespace telar::train {
+namespace {
+
+// JSON knows no NaN.
+nlohmann::json number(double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr); }
+
+absl::Status storage_error(int problem, const std::string& path) {
+  return with_class(v1::STORAGE, absl::ErrnoToStatus(problem, absl::StrCat("cannot write ", path)));
+}
+
+// Keeps the lines up to `step`; a torn last line of a crash goes too.
+absl::Status cut_after(const std::string& path, uint64_t step) {
+  std::ifstream in(path);
+  if (!in) return absl::OkStatus();  // None yet.
+  const std::string temporary = path + ".tmp";
+  std::ofstream out(temporary, std::ios::trunc);
+  for (std::string line; std::getline(in, line);) {
+    const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+    if (json.is_discarded() || !json.is_object() || json.value("step", uint64_t{0}) > step) continue;
+    out << line << '\n';
+  }
+  out.close();
+  if (!out) return storage_error(errno, temporary);
+  std::error_code error;
+  std::filesystem::rename(temporary, path, error);
+  return error ? storage_error(error.value(), path) : absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::open(const std::string& run_dir, uint64_t start_step) {
+  std::error_code error;
+  std::filesystem::create_directories(run_dir, error);
+  if (error) return storage_error(error.value(), run_dir);
+  const std::string path = run_dir + "/metrics.jsonl";
+  const absl::Status status = cut_after(path, start_step);
+  if (!status.ok()) return status;
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd < 0) return storage_error(errno, path);
+  return std::unique_ptr<MetricsFile>(new MetricsFile(path, fd));
+}
+
+MetricsFile::~MetricsFile() { ::close(fd_); }
+
+absl::Status MetricsFile::write(const v1::StepReport& step) {
+  nlohmann::ordered_json line;
+  line["step"] = step.step();
+  line["loss"] = number(step.loss());
+  line["grad_norm"] = number(step.grad_norm());
+  line["learning_rate"] = step.learning_rate();
+  line["seconds"] = step.seconds();
+  line["tokens_per_second"] = step.tokens_per_second();
+  line["consumed_samples"] = step.consumed_samples();
+  if (step.mfu() > 0) line["mfu"] = step.mfu();
+  return append(line.dump());
+}
+
+absl::Status MetricsFile::write(const v1::EvalReport& eval) {
+  nlohmann::ordered_json line;
+  line["step"] = eval.step();
+  line["eval_loss"] = number(eval.loss());
+  line["eval_tokens"] = eval.tokens();
+  return append(line.dump());
+}
+
+absl::Status MetricsFile::append(const std::string& line) {
+  const std::string full = line + "\n";
+  if (::write(fd_, full.data(), full.size()) != static_cast<ssize_t>(full.size())) return storage_error(errno, path_);
+  return absl::OkStatus();
+}
+
+}  // namespace telar::train

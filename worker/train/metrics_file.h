@@ -1,0 +1,31 @@
+// <run dir>/metrics.jsonl: the run's curve for people and scripts, one JSON object a step or evaluation. Written by
+// rank 0 alone. On a resume the lines beyond the resumed step go, so the curve never overlaps itself.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "telar/v1/rank.pb.h"
+
+namespace telar::train {
+
+class MetricsFile {
+ public:
+  static absl::StatusOr<std::unique_ptr<MetricsFile>> open(const std::string& run_dir, uint64_t start_step);
+  ~MetricsFile();
+  MetricsFile(const MetricsFile&) = delete;
+  MetricsFile& operator=(const MetricsFile&) = delete;
+
+  absl::Status write(const v1::StepReport& step);
+  absl::Status write(const v1::EvalReport& eval);
+
+ private:
+  MetricsFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  absl::Status append(const std::string& line);
+  std::string path_;
+  int fd_;
+};
+
+}  // namespace telar::train

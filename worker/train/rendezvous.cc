@@ -1,0 +1,59 @@
+#include "worker/train/rendezvous.h"
+
+#include "common/channel.h"
+#include "common/errors.h"
+#include "telar/v1/cluster.grpc.pb.h"
+
+namespace telar::train {
+namespace {
+
+class GrpcStore final : public backend::KeyValueStore {
+ public:
+  explicit GrpcStore(const v1::RankPlan& plan)
+      : job_(plan.job()), epoch_(plan.epoch()), stub_(v1::Rendezvous::NewStub(dial(plan.rendezvous_address()))) {}
+
+  absl::Status put(const std::string& key, const std::string& value) override {
+    v1::PutKeyRequest request;
+    request.set_job(job_);
+    request.set_epoch(epoch_);
+    request.set_key(key);
+    request.set_value(value);
+    v1::PutKeyResponse response;
+    grpc::ClientContext context;
+    set_deadline(context, std::chrono::seconds(30));
+    return from_grpc(stub_->PutKey(&context, request, &response));
+  }
+
+  absl::StatusOr<std::vector<std::string>> get(std::span<const std::string> keys,
+                                               std::chrono::milliseconds timeout) override {
+    v1::GetKeysRequest request;
+    request.set_job(job_);
+    request.set_epoch(epoch_);
+    for (const std::string& key : keys) request.add_keys(key);
+    v1::GetKeysResponse response;
+    grpc::ClientContext context;
+    set_deadline(context, timeout);
+    const absl::Status status = from_grpc(stub_->GetKeys(&context, request, &response));
+    if (!status.ok()) return status;
+    return std::vector<std::string>(response.values().begin(), response.values().end());
+  }
+
+ private:
+  // The coordinator may be restarting: wait for it within the deadline.
+  static void set_deadline(grpc::ClientContext& context, std::chrono::milliseconds timeout) {
+    context.set_wait_for_ready(true);
+    context.set_deadline(std::chrono::system_clock::now() + timeout);
+  }
+
+  const std::string job_;
+  const uint64_t epoch_;
+  const std::unique_ptr<v1::Rendezvous::Stub> stub_;
+};
+
+}  // namespace
+
+std::unique_ptr<backend::KeyValueStore> dial_rendezvous(const v1::RankPlan& plan) {
+  return std::make_unique<GrpcStore>(plan);
+}
+
+}  // namespace telar::train

@@ -1,0 +1,87 @@
+// One rank's replica of the model on its device: the planned programs, the memory behind them, and the calls that the
+// training loop makes.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/backend/device.h"
+#include "worker/engine/executor.h"
+#include "worker/plan/programs.h"
+
+namespace telar::train {
+
+// A recorded program, its plan and its executor; at a fixed address, since each refers to the one before.
+template <typename Recorded>
+struct Prepared {
+  std::unique_ptr<Recorded> recorded;
+  engine::Plan plan;
+  std::unique_ptr<engine::Executor> executor;
+};
+
+struct StepResult {
+  double loss = 0;
+  double grad_norm = 0;
+  double valid_tokens = 0;
+  bool stop = false;  // Some rank asked to stop.
+};
+
+// Threads: one caller.
+class Replica {
+ public:
+  enum class Execution : uint8_t { kLanes, kSequential };
+  // `groups` by engine::GroupId; `device` and groups must outlive the replica. Weights are zero until init() or
+  // a restore through masters().
+  static absl::StatusOr<std::unique_ptr<Replica>> create(plan::RunShape shape, backend::Device& device,
+                                                         std::vector<backend::Communicator*> groups,
+                                                         Execution execution);
+
+  const plan::RunShape& shape() const { return shape_; }
+  const engine::Plan& train_plan() const { return train_->plan; }
+
+  // First weights, from the spec's seed.
+  absl::Status init();
+  // Call after the masters were written from outside: rounds them to the compute precision.
+  absl::Status masters_changed();
+
+  // Optimizer step `step` (1 is the first) on this rank's part of the global batch, [micro_batches, micro_tokens].
+  absl::StatusOr<StepResult> train_step(uint64_t step, std::span<const int32_t> inputs,
+                                        std::span<const int32_t> targets, bool stop);
+  // Sum of the loss over the valid targets of all replicas' micro-batches, and their number.
+  absl::StatusOr<std::pair<double, double>> eval_batch(std::span<const int32_t> inputs,
+                                                       std::span<const int32_t> targets);
+  // Logits [vocab] of what follows ids[row]; ids beyond `row` do not matter.
+  absl::StatusOr<std::vector<float>> next_logits(std::span<const int32_t> ids, int32_t row);
+
+  // Logical tensors of one kind, host copies in storage order of shape().layout: for checkpoints and tests.
+  enum class Kind : uint8_t { kMaster, kExpAvg, kExpAvgSq, kGrad };
+  absl::Status read(Kind kind, size_t group, size_t part, std::span<float> out) const;
+  absl::Status write(Kind kind, size_t group, size_t part, std::span<const float> values);
+
+ private:
+  Replica(plan::RunShape shape, backend::Device& device, std::vector<backend::Communicator*> groups,
+          Execution execution)
+      : shape_(std::move(shape)), device_(device), groups_(std::move(groups)), execution_(execution) {}
+
+  template <typename Recorded>
+  absl::StatusOr<std::unique_ptr<Prepared<Recorded>>> prepare(std::unique_ptr<Recorded> recorded) const;
+  // Points a program's external flat tensors at the training program's memory.
+  template <typename Recorded>
+  void bind(Prepared<Recorded>& other, const parallel::FlatTensors& external, const parallel::FlatTensors& owned) const;
+  absl::Status build();
+  absl::StatusOr<Prepared<plan::LogitsProgram>*> logits_program();
+  const parallel::FlatTensors& tensors(Kind kind) const;
+
+  const plan::RunShape shape_;
+  backend::Device& device_;
+  const std::vector<backend::Communicator*> groups_;
+  const Execution execution_;
+  std::unique_ptr<Prepared<plan::TrainProgram>> train_;
+  std::unique_ptr<Prepared<plan::EvalProgram>> eval_;
+  std::unique_ptr<Prepared<plan::LogitsProgram>> logits_;  // Made at its first use.
+};
+
+}  // namespace telar::train

@@ -1,0 +1,320 @@
+#include "worker/train/run.h"
+
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "worker/backend/module.h"
+#include "worker/data/batch_loader.h"
+#include "worker/optim/schedule.h"
+#include "worker/plan/resolve.h"
+#include "worker/train/dataset.h"
+#include "worker/train/evaluator.h"
+#include "worker/train/failure.h"
+#include "worker/train/generator.h"
+#include "worker/train/metrics_file.h"
+#include "worker/train/rendezvous.h"
+#include "worker/train/saved_state.h"
+
+namespace telar::train {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return Seconds(std::chrono::steady_clock::now() - start).count();
+}
+
+// Steps in a row whose loss or gradient is not finite before the run gives up.
+constexpr int kMostBadSteps = 10;
+
+class Run {
+ public:
+  Run(const v1::RankPlan& plan, EventLog& events, const std::atomic<bool>& stop, Replica::Execution execution)
+      : plan_(plan), spec_(plan.spec()), events_(events), stop_(stop), execution_(execution) {}
+
+  absl::StatusOr<RunOutcome> execute() {
+    for (const auto stage : {&Run::open_device, &Run::join_gang, &Run::build, &Run::restore_or_init, &Run::announce,
+                             &Run::train, &Run::finish}) {
+      const absl::Status status = (this->*stage)();
+      if (!status.ok()) return status;
+    }
+    return outcome_;
+  }
+
+ private:
+  bool leader() const { return plan_.rank() == 0; }
+
+  absl::Status open_device() {
+    const bool gpu = plan_.device().kind() == v1::ResourceSpec::GPU;
+    auto device = backend::open_device(gpu ? "cuda" : "cpu", {static_cast<int>(plan_.device().index()),
+                                                              std::max(1, static_cast<int>(plan_.threads()))});
+    if (!device.ok()) return with_class(v1::CONFIG, device.status());
+    device_ = *std::move(device);
+    return absl::OkStatus();
+  }
+
+  absl::Status join_gang() {
+    if (plan_.world_size() == 1) return absl::OkStatus();
+    store_ = dial_rendezvous(plan_);
+    backend::CommunicatorOptions options;
+    options.name = "dp";
+    options.rank = static_cast<int>(plan_.dp());
+    options.size = static_cast<int>(spec_.parallel().data());
+    options.listen_host = plan_.listen_host();
+    auto communicator = device_->create_communicator(*store_, options);
+    if (!communicator.ok()) return with_class(v1::COMMUNICATION, communicator.status());
+    communicator_ = *std::move(communicator);
+    groups_.push_back(communicator_.get());
+    return absl::OkStatus();
+  }
+
+  absl::Status build() {
+    auto dataset = open_dataset(spec_);
+    if (!dataset.ok()) return dataset.status();
+    dataset_.emplace(*std::move(dataset));
+    const parallel::Mesh mesh = parallel::Mesh::of_rank(
+        static_cast<int>(plan_.rank()), static_cast<int>(spec_.parallel().data()),
+        static_cast<int>(spec_.parallel().pipeline()), static_cast<int>(spec_.parallel().tensor()));
+    auto replica = Replica::create(plan::run_shape(spec_, mesh), *device_, groups_, execution_);
+    if (!replica.ok()) return replica.status();
+    replica_ = *std::move(replica);
+    return absl::OkStatus();
+  }
+
+  absl::Status restore_or_init() {
+    saved_ = std::make_unique<SavedState>(plan_);
+    // Rank 0 decides which checkpoint, so that all restore the same one.
+    const auto chosen = saved_->choose(store_.get());
+    if (!chosen.ok()) return chosen.status();
+    if (!chosen->empty()) {
+      const auto position = saved_->restore(*chosen, *replica_);
+      if (!position.ok()) return position.status();
+      outcome_.step = position->step;
+      consumed_samples_ = position->consumed_samples;
+      resumed_from_ = *chosen;
+      spdlog::info("resumed from {} at step {}", *chosen, outcome_.step);
+      return absl::OkStatus();
+    }
+    const absl::Status status = replica_->init();
+    if (!status.ok() || spec_.checkpoint().init_from().empty()) return status;
+    return saved_->load_weights(spec_.checkpoint().init_from(), *replica_);
+  }
+
+  absl::Status announce() {
+    flops_per_token_ = plan::flops_per_token(spec_.model(), spec_.batch().sequence_length());
+    const backend::DeviceInfo& info = device_->info();
+    peak_flops_ = spec_.precision().compute() == v1::BF16 ? info.peak_flops_bf16 : info.peak_flops_f32;
+    v1::RankEvent event;
+    v1::RankStarted& started = *event.mutable_started();
+    started.set_parameters(plan::parameter_count(spec_.model()));
+    started.set_flops_per_token(static_cast<uint64_t>(flops_per_token_));
+    started.set_peak_flops(peak_flops_);
+    started.set_start_step(outcome_.step);
+    started.set_resumed_from(resumed_from_);
+    started.set_train_tokens(dataset_->train_tokens);
+    started.set_eval_tokens(dataset_->eval_tokens);
+    const auto& arenas = replica_->train_plan().arena_bytes;
+    for (int i = 0; i < engine::kMemoryClasses; ++i) {
+      v1::MemoryUse& use = *started.add_memory();
+      use.set_memory_class(std::string(engine::name_of(static_cast<engine::MemoryClass>(i))));
+      use.set_bytes(arenas[static_cast<size_t>(i)]);
+    }
+    spdlog::info("{} parameters, {} train tokens, {} held out, {} MiB on {}", started.parameters(),
+                 started.train_tokens(), started.eval_tokens(), replica_->train_plan().total_bytes() >> 20, info.model);
+    if (leader()) {
+      auto metrics = MetricsFile::open(plan_.run_dir(), outcome_.step);
+      if (!metrics.ok()) return metrics.status();
+      metrics_ = *std::move(metrics);
+    }
+    return events_.write(event);
+  }
+
+  absl::Status train() {
+    if (outcome_.step >= spec_.schedule().steps()) return absl::OkStatus();
+    data::LoaderOptions options;
+    options.first_sample = consumed_samples_;
+    options.steps = spec_.schedule().steps() - outcome_.step;
+    options.global_batch = spec_.batch().global();
+    options.dp_index = plan_.dp();
+    options.dp_count = spec_.parallel().data();
+    options.micro_batches = static_cast<uint32_t>(replica_->shape().micro_batches);
+    auto loader = data::BatchLoader::start(*dataset_->train, options);
+    if (!loader.ok()) return with_class(v1::DATA, loader.status());
+    while (outcome_.step < spec_.schedule().steps() && !outcome_.interrupted) {
+      const absl::Status status = one_step(**loader);
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  // A batch, an optimizer step, its report; then what is due behind it.
+  absl::Status one_step(data::BatchLoader& loader) {
+    const auto start = std::chrono::steady_clock::now();
+    const auto batch = loader.next();
+    if (!batch.ok()) return with_class(v1::DATA, batch.status());
+    const auto device_start = std::chrono::steady_clock::now();
+    const auto result = replica_->train_step(outcome_.step + 1, batch->inputs, batch->targets, stop_.load());
+    if (!result.ok()) return result.status();
+    const double device_seconds = seconds_since(device_start);
+    ++outcome_.step;
+    consumed_samples_ += spec_.batch().global();
+    absl::Status status = check_finite(*result);
+    if (!status.ok()) return status;
+    status = report_step(*result, start, batch->waited_seconds, device_seconds);
+    if (!status.ok()) return status;
+    return behind_step(result->stop);
+  }
+
+  absl::Status check_finite(const StepResult& result) {
+    if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) {
+      bad_steps_ = 0;
+      return absl::OkStatus();
+    }
+    spdlog::warn("step {}: loss {} and gradient norm {}; the update is skipped", outcome_.step, result.loss,
+                 result.grad_norm);
+    if (++bad_steps_ < kMostBadSteps) return absl::OkStatus();
+    return with_class(v1::NUMERIC, absl::AbortedError(absl::StrCat("loss or gradient norm not finite for ", bad_steps_,
+                                                                   " steps in a row, up to step ", outcome_.step)));
+  }
+
+  absl::Status report_step(const StepResult& result, std::chrono::steady_clock::time_point start, double data_wait,
+                           double device_seconds) {
+    v1::RankEvent event;
+    v1::StepReport& report = *event.mutable_step();
+    report.set_step(outcome_.step);
+    report.set_loss(result.loss);
+    report.set_grad_norm(result.grad_norm);
+    report.set_learning_rate(optim::learning_rate(spec_.schedule(), spec_.optimizer().learning_rate(), outcome_.step));
+    const double tokens = static_cast<double>(spec_.batch().global()) * spec_.batch().sequence_length();
+    report.set_tokens(static_cast<uint64_t>(tokens));
+    report.set_consumed_samples(consumed_samples_);
+    // What the last step's aftermath (checkpoint, evaluation) cost belongs to no step.
+    const double seconds = seconds_since(start);
+    report.set_seconds(seconds);
+    report.set_tokens_per_second(tokens / seconds);
+    if (peak_flops_ > 0) report.set_mfu(tokens / seconds * flops_per_token_ / (peak_flops_ * plan_.world_size()));
+    const auto phase = [&](const char* name, double value) {
+      v1::PhaseTime& time = *report.add_phases();
+      time.set_phase(name);
+      time.set_seconds(value);
+    };
+    phase("data_wait", data_wait);
+    phase("device", device_seconds);
+    phase("host", std::max(0.0, seconds - data_wait - device_seconds));
+    if (metrics_ != nullptr) {
+      const absl::Status status = metrics_->write(report);
+      if (!status.ok()) return status;
+    }
+    return events_.write(event);
+  }
+
+  absl::Status behind_step(bool stop) {
+    const uint64_t step = outcome_.step;
+    const bool last = step == spec_.schedule().steps();
+    outcome_.interrupted = stop && !last;
+    const auto due = [&](uint64_t every) { return last || (every > 0 && step % every == 0); };
+    if (due(spec_.eval().every_steps())) {
+      const absl::Status status = evaluate_now();
+      if (!status.ok()) return status;
+    }
+    if (outcome_.interrupted || due(spec_.checkpoint().every_steps())) return save_now();
+    return absl::OkStatus();
+  }
+
+  absl::Status evaluate_now() {
+    const auto start = std::chrono::steady_clock::now();
+    const auto result = evaluate(*replica_, *dataset_->eval);
+    if (!result.ok()) return result.status();
+    v1::RankEvent event;
+    v1::EvalReport& report = *event.mutable_eval();
+    report.set_step(outcome_.step);
+    report.set_loss(result->loss);
+    report.set_tokens(result->tokens);
+    report.set_seconds(seconds_since(start));
+    spdlog::info("step {}: held-out loss {:.4f} over {} tokens", outcome_.step, result->loss, result->tokens);
+    if (metrics_ != nullptr) {
+      const absl::Status status = metrics_->write(report);
+      if (!status.ok()) return status;
+    }
+    return events_.write(event);
+  }
+
+  // Replicas hold the same state: rank 0 writes it, the others go on and wait at their next collective.
+  absl::Status save_now() {
+    if (!leader()) return absl::OkStatus();
+    const auto start = std::chrono::steady_clock::now();
+    const auto saved = saved_->save(*replica_, {outcome_.step, consumed_samples_});
+    if (!saved.ok()) return saved.status();
+    v1::RankEvent event;
+    v1::CheckpointReport& report = *event.mutable_checkpoint();
+    report.set_step(outcome_.step);
+    report.set_path(saved->path);
+    report.set_bytes(saved->bytes);
+    report.set_seconds(seconds_since(start));
+    spdlog::info("step {}: saved {}", outcome_.step, saved->path);
+    return events_.write(event);
+  }
+
+  absl::Status finish() {
+    if (!outcome_.interrupted && leader() && spec_.sample().tokens() > 0) {
+      const auto text = generate(*replica_, dataset_->tokenizer.get());
+      if (!text.ok()) return text.status();
+      const absl::Status status = saved_->write_sample(spec_.sample().prompt() + *text);
+      if (!status.ok()) return status;
+      v1::RankEvent event;
+      v1::SampleReport& report = *event.mutable_sample();
+      report.set_step(outcome_.step);
+      report.set_prompt(spec_.sample().prompt());
+      report.set_text(printable(*text));
+      const absl::Status written = events_.write(event);
+      if (!written.ok()) return written;
+    }
+    v1::RankEvent event;
+    event.mutable_finished()->set_step(outcome_.step);
+    event.mutable_finished()->set_interrupted(outcome_.interrupted);
+    return events_.write(event);
+  }
+
+  // A byte-level model may cut a character; protobuf strings must be UTF-8.
+  static std::string printable(const std::string& bytes) {
+    std::string text;
+    for (const char c : bytes) text += static_cast<unsigned char>(c) < 128 ? std::string(1, c) : "?";
+    return text;
+  }
+
+  const v1::RankPlan& plan_;
+  const v1::JobSpec& spec_;
+  EventLog& events_;
+  const std::atomic<bool>& stop_;
+  const Replica::Execution execution_;
+
+  // In the order that they are made; destroyed the other way round.
+  std::unique_ptr<backend::Device> device_;
+  std::unique_ptr<backend::KeyValueStore> store_;
+  std::unique_ptr<backend::Communicator> communicator_;
+  std::vector<backend::Communicator*> groups_;
+  std::optional<Dataset> dataset_;
+  std::unique_ptr<Replica> replica_;
+  std::unique_ptr<SavedState> saved_;
+  std::unique_ptr<MetricsFile> metrics_;
+
+  RunOutcome outcome_;
+  uint64_t consumed_samples_ = 0;
+  std::string resumed_from_;
+  double flops_per_token_ = 0;
+  double peak_flops_ = 0;
+  int bad_steps_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<RunOutcome> run(const v1::RankPlan& plan, EventLog& events, const std::atomic<bool>& stop,
+                               Replica::Execution execution) {
+  return Run(plan, events, stop, execution).execute();
+}
+
+}  // namespace telar::train

@@ -1,0 +1,50 @@
+// Between a replica and the run's checkpoints: what is saved, which one a start goes on from.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "telar/v1/rank.pb.h"
+#include "worker/backend/collectives.h"
+#include "worker/checkpoint/file_system.h"
+#include "worker/train/replica.h"
+
+namespace telar::train {
+
+// Where a run stands; with the spec, all that a resume needs besides the tensors.
+struct Position {
+  uint64_t step = 0;
+  uint64_t consumed_samples = 0;
+};
+
+// All errors are of class STORAGE, or CONFIG where the spec and a checkpoint do not fit.
+class SavedState {
+ public:
+  explicit SavedState(const v1::RankPlan& plan, checkpoint::FileSystem& files = checkpoint::FileSystem::posix())
+      : plan_(plan), files_(files) {}
+
+  // The checkpoint that all ranks of the gang resume from; empty: none. Rank 0 looks for the newest good one, saying
+  // which newer ones it skips and why, and tells the others through `store` (null for a gang of one).
+  absl::StatusOr<std::string> choose(backend::KeyValueStore* store) const;
+  // Masters and moments from the checkpoint, verified by their CRCs.
+  absl::StatusOr<Position> restore(const std::string& path, Replica& replica) const;
+  // Weights only, of another run's checkpoint.
+  absl::Status load_weights(const std::string& path, Replica& replica) const;
+
+  struct Saved {
+    std::string path;
+    uint64_t bytes = 0;
+  };
+  // Rank 0 only; published when it returns. Keeps spec.checkpoint.keep.
+  absl::StatusOr<Saved> save(const Replica& replica, const Position& position) const;
+  absl::Status write_sample(const std::string& text) const;  // <run dir>/sample.txt
+
+ private:
+  absl::StatusOr<std::string> newest() const;
+
+  const v1::RankPlan& plan_;
+  checkpoint::FileSystem& files_;
+};
+
+}  // namespace telar::train
