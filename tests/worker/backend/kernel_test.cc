@@ -74,7 +74,7 @@ void expect_close(const Values& got, const Values& want, Tolerance tolerance, co
 }
 
 Tolerance rounded(DType dtype, double scale) {
-  // bf16 has 8 bits: half a unit is 2^-9 relative; twice that leaves room where f32 lands beside a tie.
+  // bf16 has 8 bits, so half a unit is at most 2^-8 relative; the absolute part is for f32 landing beside a tie.
   return dtype == DType::kBF16 ? Tolerance{1e-5 * scale, 1.0 / 256} : Tolerance{3e-6 * scale, 3e-6};
 }
 

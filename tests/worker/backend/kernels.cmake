@@ -4,8 +4,7 @@ set(KERNEL_CONFORMANCE kernel_test.cc memory_ops_test.cc random_test.cc embeddin
 telar_test(cpu_kernels_test SOURCES ${KERNEL_CONFORMANCE} cpu_rig.cc cpu/simd_test.cc
   DEPS telar_cpu_kernels OpenMP::OpenMP_CXX)
 # As the kernels are built, for the helpers in headers.
-set_source_files_properties(cpu/simd_test.cc PROPERTIES
-  COMPILE_OPTIONS "-fno-math-errno;-fno-trapping-math;-fno-signed-zeros;-fassociative-math")
+set_source_files_properties(cpu/simd_test.cc PROPERTIES COMPILE_OPTIONS "-fno-math-errno;-fno-trapping-math")
 
 # Once more as on processors without bf16 products, and without AVX-512.
 foreach(isa AVX512_CORE AVX2)

@@ -46,13 +46,9 @@ TELAR_SIMD void softmax_block(float* __restrict scores, float* __restrict maxima
     }
     const float maximum = from_ordered(largest);
     const float correction = fast_exp(maxima[r] - maximum);
-    float sum = 0;
-    for (int64_t j = 0; j < kTokens; ++j) {
-      row[j] = fast_exp(row[j] - maximum);
-      sum += row[j];
-    }
+    for (int64_t j = 0; j < kTokens; ++j) row[j] = fast_exp(row[j] - maximum);
     maxima[r] = maximum;
-    sums[r] = sums[r] * correction + sum;
+    sums[r] = sums[r] * correction + sum_of(kTokens, [=](int64_t j) { return row[j]; });
     if (correction != 1.0f) {
       for (int64_t d = 0; d < pitch; ++d) outputs[r * pitch + d] *= correction;
     }

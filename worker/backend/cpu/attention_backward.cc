@@ -56,9 +56,7 @@ TELAR_SIMD void softmax_backward(float* __restrict scores, float* __restrict dsc
 TELAR_SIMD void inner_products(const float* __restrict a, const float* __restrict b, int64_t pitch,
                                float* __restrict result) {
   for (int64_t r = 0; r < kTokens; ++r) {
-    float sum = 0;
-    for (int64_t d = 0; d < pitch; ++d) sum += a[r * pitch + d] * b[r * pitch + d];
-    result[r] = sum;
+    result[r] = sum_of(pitch, [=](int64_t d) { return a[r * pitch + d] * b[r * pitch + d]; });
   }
 }
 

@@ -38,12 +38,8 @@ TELAR_SIMD float widen_row(const T* __restrict logits, float* __restrict values,
 
 // values = e^(values - maximum); returns their sum.
 TELAR_SIMD float exponentials(float* values, float maximum, int64_t vocab) {
-  float sum = 0;
-  for (int64_t v = 0; v < vocab; ++v) {
-    values[v] = fast_exp(values[v] - maximum);
-    sum += values[v];
-  }
-  return sum;
+  for (int64_t v = 0; v < vocab; ++v) values[v] = fast_exp(values[v] - maximum);
+  return sum_of(vocab, [=](int64_t v) { return values[v]; });
 }
 
 template <typename T>

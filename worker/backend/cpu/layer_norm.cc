@@ -22,14 +22,8 @@ TELAR_SIMD Statistics norm_row(const T* residual, const T* delta, const float* w
     for (int64_t c = 0; c < width; ++c) store(load(residual[c]) + load(delta[c]), sum[c]);
     x = sum;
   }
-  float total = 0;
-  for (int64_t c = 0; c < width; ++c) total += load(x[c]);
-  const float mean = total / static_cast<float>(width);
-  float squares = 0;
-  for (int64_t c = 0; c < width; ++c) {
-    const float centred = load(x[c]) - mean;
-    squares += centred * centred;
-  }
+  const float mean = sum_of(width, [=](int64_t c) { return load(x[c]); }) / static_cast<float>(width);
+  const float squares = sum_of(width, [=](int64_t c) { return (load(x[c]) - mean) * (load(x[c]) - mean); });
   const float rstd = 1.0f / std::sqrt(squares / static_cast<float>(width) + epsilon);
   if (bias != nullptr) {
     for (int64_t c = 0; c < width; ++c) store((load(x[c]) - mean) * rstd * weight[c] + bias[c], y[c]);
@@ -44,20 +38,15 @@ template <typename T>
 TELAR_SIMD void norm_row_backward(const T* __restrict dy, const T* __restrict x, const float* __restrict weight,
                                   Statistics row, T* __restrict dx, float* __restrict dweight, float* __restrict dbias,
                                   int64_t width) {
-  float sum_g = 0, sum_gn = 0;
+  const auto normed = [=](int64_t c) { return (load(x[c]) - row.mean) * row.rstd; };
+  const auto g = [=](int64_t c) { return load(dy[c]) * weight[c]; };
+  const float mean_g = sum_of(width, g) / static_cast<float>(width);
+  const float mean_gn = sum_of(width, [=](int64_t c) { return g(c) * normed(c); }) / static_cast<float>(width);
   for (int64_t c = 0; c < width; ++c) {
-    const float d = load(dy[c]);
-    const float n = (load(x[c]) - row.mean) * row.rstd;
-    sum_g += d * weight[c];
-    sum_gn += d * weight[c] * n;
-    dweight[c] += d * n;
-    dbias[c] += d;
-  }
-  const float mean_g = sum_g / static_cast<float>(width);
-  const float mean_gn = sum_gn / static_cast<float>(width);
-  for (int64_t c = 0; c < width; ++c) {
-    const float n = (load(x[c]) - row.mean) * row.rstd;
-    store(load(dx[c]) + row.rstd * (load(dy[c]) * weight[c] - mean_g - n * mean_gn), dx[c]);
+    const float n = normed(c);
+    dweight[c] += load(dy[c]) * n;
+    dbias[c] += load(dy[c]);
+    store(load(dx[c]) + row.rstd * (g(c) - mean_g - n * mean_gn), dx[c]);
   }
 }
 

@@ -12,12 +12,7 @@ namespace {
 
 template <typename T>
 TELAR_SIMD double squares_of(const T* x, int64_t n) {
-  double sum = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    const double value = load(x[i]);
-    sum += value * value;
-  }
-  return sum;
+  return sum_of<double>(n, [=](int64_t i) { return static_cast<double>(load(x[i])) * load(x[i]); });
 }
 
 // One step's constants: new moments m, v; then master -= rate (m / bias_1 / (sqrt(v / bias_2) + epsilon) + decay

@@ -17,8 +17,7 @@ TELAR_SIMD float norm_row(const T* residual, const T* delta, const float* weight
     for (int64_t c = 0; c < width; ++c) store(load(residual[c]) + load(delta[c]), sum[c]);
     x = sum;
   }
-  float squares = 0;
-  for (int64_t c = 0; c < width; ++c) squares += load(x[c]) * load(x[c]);
+  const float squares = sum_of(width, [=](int64_t c) { return load(x[c]) * load(x[c]); });
   const float rstd = 1.0f / std::sqrt(squares / static_cast<float>(width) + epsilon);
   for (int64_t c = 0; c < width; ++c) store(load(x[c]) * rstd * weight[c], y[c]);
   return rstd;
@@ -28,16 +27,13 @@ TELAR_SIMD float norm_row(const T* residual, const T* delta, const float* weight
 template <typename T>
 TELAR_SIMD void norm_row_backward(const T* __restrict dy, const T* __restrict x, const float* __restrict weight,
                                   float rstd, T* __restrict dx, float* __restrict dweight, int64_t width) {
-  float sum_gn = 0;
+  const auto g = [=](int64_t c) { return load(dy[c]) * weight[c]; };
+  const float mean_gn =
+      sum_of(width, [=](int64_t c) { return g(c) * (load(x[c]) * rstd); }) / static_cast<float>(width);
   for (int64_t c = 0; c < width; ++c) {
-    const float d = load(dy[c]);
     const float n = load(x[c]) * rstd;
-    sum_gn += d * weight[c] * n;
-    dweight[c] += d * n;
-  }
-  const float mean_gn = sum_gn / static_cast<float>(width);
-  for (int64_t c = 0; c < width; ++c) {
-    store(load(dx[c]) + rstd * (load(dy[c]) * weight[c] - load(x[c]) * rstd * mean_gn), dx[c]);
+    dweight[c] += load(dy[c]) * n;
+    store(load(dx[c]) + rstd * (g(c) - n * mean_gn), dx[c]);
   }
 }
 

@@ -1,8 +1,7 @@
 // What lets plain loops run at vector speed on any x86-64 machine from one build.
 //
 // A function marked TELAR_SIMD is compiled for AVX-512, AVX2+FMA and the baseline, and the loader picks one. Put no
-// OpenMP pragma into such a function: the outlined body would be baseline code. All kernel files are compiled so that
-// sums may be reassociated (see kernels.cmake); how depends on code and machine only, never on threads or addresses.
+// OpenMP pragma into such a function: the outlined body would be baseline code.
 #pragma once
 
 #include <bit>
@@ -43,6 +42,23 @@ TELAR_INLINE int32_t to_ordered(float value) {
 }
 TELAR_INLINE float from_ordered(int32_t key) { return std::bit_cast<float>(key ^ ((key >> 31) & 0x7fffffff)); }
 
+// term(0) + ... + term(n - 1), in an order that vectors like: element i goes to lane i mod 32, and the lanes are added
+// in pairs. The compiler may not choose the order of a float sum, so it has to be written down.
+template <typename T = float, typename Term>
+TELAR_INLINE T sum_of(int64_t n, const Term& term) {
+  constexpr int kLanes = 32;
+  T lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += term(i + lane);
+  }
+  for (; i < n; ++i) lanes[i % kLanes] += term(i);
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+  }
+  return lanes[0];
+}
+
 // e^x within 2 ulp, denormal results and overflow to infinity included; NaN stays NaN.
 // x = n ln 2 + r with |r| <= ln 2 / 2; e^r by its Taylor series to r^7 (remainder < 6e-9); 2^n in two halves, so that
 // each is a normal float.
@@ -55,20 +71,18 @@ TELAR_INLINE float fast_exp(float x) {
   const float shifted = x * kLog2E;
   const int32_t n = static_cast<int32_t>(shifted + (shifted < 0 ? -0.5f : 0.5f));
   const float whole = static_cast<float>(n);
-  // The barrier keeps the compiler from folding the two halves of ln 2 into one.
-  const float r = __builtin_assoc_barrier(x - whole * kLn2High) - whole * kLn2Low;
+  const float r = (x - whole * kLn2High) - whole * kLn2Low;
   float p = 1.0f / 5040;
   p = p * r + 1.0f / 720;
   p = p * r + 1.0f / 120;
   p = p * r + 1.0f / 24;
   p = p * r + 1.0f / 6;
   p = p * r + 0.5f;
-  p = __builtin_assoc_barrier(p * r) * r;
-  p = __builtin_assoc_barrier(p + r) + 1.0f;
+  p = p * r * r + r + 1.0f;
   const int32_t half = n >> 1;
   const float scale_1 = std::bit_cast<float>((half + 127) << 23);
   const float scale_2 = std::bit_cast<float>((n - half + 127) << 23);
-  return __builtin_assoc_barrier(p * scale_1) * scale_2;
+  return p * scale_1 * scale_2;
 }
 
 // 1 / (1 + e^-x); relative error a few ulp for every x.
