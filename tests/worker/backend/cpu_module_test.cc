@@ -1,6 +1,7 @@
 // libtelar_cpu.so as telar-rank loads it: by name, from beside the program, with no CPU library linked in.
 #include <dlfcn.h>
 
+#include <filesystem>
 #include <thread>
 
 #include "gmock/gmock.h"
@@ -45,7 +46,8 @@ TEST(CpuModule, OpensADeviceWithKernelsAndCommunicators) {
 
 TEST(CpuModule, ShowsOnlyItsEntry) {
   ASSERT_TRUE(open_device("cpu", {}).ok());
-  void* module = dlopen("libtelar_cpu.so", RTLD_NOW | RTLD_NOLOAD);
+  const auto path = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "libtelar_cpu.so";
+  void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
   ASSERT_NE(module, nullptr) << dlerror();
   EXPECT_NE(dlsym(module, kModuleSymbol), nullptr);
   EXPECT_EQ(dlsym(module, "_ZN5telar7backend3cpu14create_kernelsEv"), nullptr);

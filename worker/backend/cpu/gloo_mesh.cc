@@ -154,13 +154,14 @@ GlooMesh::GlooMesh(std::shared_ptr<gloo::Context> context)
 }
 
 GlooMesh::~GlooMesh() {
-  if (!pulse_.joinable()) return;
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
   stopped_.notify_all();
   pulse_.join();
+  // Softly, so that what was sent still arrives; and before the tripwires, which Gloo's thread may be at.
+  for (int peer = 0; peer < context_->size; ++peer) context_->getPair(peer).reset();
 }
 
 void GlooMesh::pulse() {
