@@ -28,10 +28,16 @@ TEST_F(WorkerRecoveryTest, AKilledDaemonComesBackToItsRunningRanks) {
     const size_t before = coordinator_.locked([](const Fake& fake) { return fake.output(1).events.size(); });
     start_worker();
     ASSERT_TRUE(wait_events(before + 20)) << log();
+    ASSERT_TRUE(coordinator_.wait([&](const Fake& fake) {
+      return fake.registrations().size() == static_cast<size_t>(round) + 2 &&
+             fake.heartbeats().back().incarnation() == fake.registrations().back().incarnation();
+    })) << log();
+    coordinator_.locked([&](const Fake& fake) {
+      ASSERT_NE(fake.status(1), nullptr);
+      EXPECT_EQ(fake.status(1)->state(), v1::RankPlacement::RUNNING);
+      EXPECT_EQ(fake.status(1)->pid(), rank_pid);
+    });
   }
-  ASSERT_TRUE(wait_running());
-  EXPECT_EQ(coordinator_.locked([](const Fake& fake) { return fake.status(1)->pid(); }), rank_pid);
-  EXPECT_EQ(coordinator_.locked([](const Fake& fake) { return fake.registrations().size(); }), 4u);
   coordinator_.assign({assignment("started run", 1, 0, v1::Assignment::STOP)});
   EXPECT_EQ(wait_over().exit_code(), 10) << log();
   expect_output_is_whole();
