@@ -48,9 +48,13 @@ std::string nodes_table(const v1::ListNodesResponse& nodes, bool wide, bool head
         jobs.insert(id_of(one.job()));
       }
     }
-    std::vector<std::string> row = {
-        one_line(node.name()), v1::Node::State_Name(node.state()), devices_of(node),
-        absl::StrCat(free),    or_dash(absl::StrJoin(jobs, ",")),  age(node.heartbeat_time(), now_seconds)};
+    const bool usable = node.state() == v1::Node::READY;
+    std::vector<std::string> row = {one_line(node.name()),
+                                    v1::Node::State_Name(node.state()),
+                                    devices_of(node),
+                                    usable ? absl::StrCat(free) : "-",
+                                    or_dash(absl::StrJoin(jobs, ",")),
+                                    age(node.heartbeat_time(), now_seconds)};
     if (wide) {
       row.insert(row.end(), {model_of(node), or_dash(one_line(node.metrics_address())),
                              or_dash(one_line(node.version())), age(node.register_time(), now_seconds)});

@@ -56,7 +56,7 @@ std::string nearest(const std::string& word, const std::vector<std::string>& can
   if (word.empty() || word.size() > kLongestWord) return "";
   const std::string wanted = folded(word);
   std::string best;
-  int best_distance = std::max(1, static_cast<int>(wanted.size()) / 3) + 1;
+  int best_distance = std::max(1, static_cast<int>(wanted.size() + 1) / 3) + 1;
   for (const std::string& candidate : candidates) {
     const int distance = edit_distance(wanted, folded(candidate));
     if (distance >= best_distance) continue;

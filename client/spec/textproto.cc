@@ -15,6 +15,9 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::TextFormat;
 
+// The parser skips unknown groups by recursion without a limit of its own.
+constexpr int kDeepestNesting = 64;
+
 // The text between the n-th pair of double quotes of a parser's message, n from 0.
 std::string quoted_part(const std::string& text, int n) {
   size_t begin = 0, end = std::string::npos;
@@ -72,6 +75,27 @@ class Collector final : public google::protobuf::io::ErrorCollector {
   SpecReading& reading_;
 };
 
+// How deep brackets nest at most, outside of strings and comments.
+int nesting(const std::string& text) {
+  int depth = 0, deepest = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '#') {
+      i = text.find('\n', i);
+      if (i == std::string::npos) break;
+    } else if (c == '"' || c == '\'') {
+      for (++i; i < text.size() && text[i] != c && text[i] != '\n'; ++i) {
+        if (text[i] == '\\') ++i;
+      }
+    } else if (c == '{' || c == '<' || c == '[') {
+      deepest = std::max(deepest, ++depth);
+    } else if (c == '}' || c == '>' || c == ']') {
+      --depth;
+    }
+  }
+  return deepest;
+}
+
 void record_places(const Message& message, const TextFormat::ParseInfoTree& tree, const std::string& path,
                    SpecReading& reading) {
   std::vector<const FieldDescriptor*> fields;
@@ -95,6 +119,10 @@ void record_places(const Message& message, const TextFormat::ParseInfoTree& tree
 }  // namespace
 
 void read_textproto(const std::string& file, const std::string& text, Message& message, SpecReading& reading) {
+  if (nesting(text) > kDeepestNesting) {
+    reading.problems.push_back({file, {}, "", "is nested deeper than any job spec"});
+    return;
+  }
   Collector collector(file, message.GetDescriptor(), reading);
   TextFormat::ParseInfoTree tree;
   TextFormat::Parser parser;

@@ -1,8 +1,10 @@
 #include "client/spec/yaml.h"
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <set>
+#include <sstream>
 #include <vector>
 
 #include "absl/strings/str_join.h"
@@ -85,6 +87,7 @@ class Reader {
 
  private:
   static Place place_of(const YAML::Node& node, Place otherwise) {
+    if (node.IsNull()) return otherwise;  // Nothing stands where the next thing does.
     const YAML::Mark mark = node.Mark();
     return mark.is_null() ? otherwise : Place{mark.line + 1, mark.column + 1};
   }
@@ -123,18 +126,45 @@ class Reader {
   SpecReading& reading_;
 };
 
+// Sees only where documents begin.
+class DocumentStarts final : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark& mark) override { last = {mark.line + 1, mark.column + 1}; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+
+  Place last;
+};
+
+// Where a second document or stray text begins; line 0 = nowhere. YAML::LoadAll would not do: after stray closing
+// brackets it finds empty documents without end.
+Place second_document(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  DocumentStarts starts;
+  if (!parser.HandleNextDocument(starts) || !parser.HandleNextDocument(starts)) return {};
+  return starts.last;
+}
+
 }  // namespace
 
 void read_yaml(const std::string& file, const std::string& text, Message& message, SpecReading& reading) {
   Reader reader(file, message.GetDescriptor(), reading);
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.empty() || (documents.size() == 1 && documents[0].IsNull())) {
+    const YAML::Node document = YAML::Load(text);
+    const Place second = second_document(text);
+    if (second.line > 0) {
+      reader.problem(second, "", "unexpected text after the job spec");
+    } else if (document.IsNull()) {
       reader.problem({}, "", "is empty, want a job spec");
-    } else if (documents.size() > 1) {
-      reader.problem({}, "", "holds " + std::to_string(documents.size()) + " documents, want one");
     } else {
-      reader.message(documents[0], {1, 1}, "", message);
+      reader.message(document, {1, 1}, "", message);
     }
   } catch (const YAML::Exception& failure) {
     const bool known = !failure.mark.is_null();

@@ -11,7 +11,8 @@ TEST_F(BasicTest, ListReadsAllPagesAndFiltersByState) {
   for (int i = 0; i < 5; ++i) add_job("j-" + std::to_string(i), i < 3 ? v1::Job::RUNNING : v1::Job::FAILED);
   context.options.output = Output::kName;
   EXPECT_EQ(list(context, {}), kOk);
-  EXPECT_EQ(std::count(out.str().begin(), out.str().end(), '\n'), 5);
+  const std::string names = out.str();
+  EXPECT_EQ(std::count(names.begin(), names.end(), '\n'), 5);
   out.str("");
   EXPECT_EQ(list(context, {.states = {"failed", "Queued"}}), kOk);
   EXPECT_EQ(out.str(), "projects/default/jobs/j-3\nprojects/default/jobs/j-4\n");

@@ -64,7 +64,7 @@ TEST(YamlTest, ListsTimesEnumsAndUnknownEnums) {
   job.mutable_placement(0)->mutable_device()->set_kind(v1::ResourceSpec::GPU);
   job.add_placement();
   job.add_placement()->set_rank(2);
-  job.mutable_spec()->mutable_data()->add_train("x");
+  job.mutable_spec()->mutable_data()->add_train(std::string("x"));
   EXPECT_EQ(to_yaml(job),
             "spec:\n  data:\n    train:\n    - x\n"
             "state: running\n"

@@ -16,9 +16,9 @@ TEST(ExplainTest, AFieldItsValuesAndAGroup) {
 }
 
 TEST(ExplainTest, Unknown) {
-  EXPECT_EQ(explain("model.kv_hed").status().message(),
+  EXPECT_EQ(std::string(explain("model.kv_hed").status().message()),
             "model.kv_hed: unknown field 'kv_hed'; did you mean 'kv_heads'?");
-  EXPECT_EQ(explain("seed.x").status().message(), "seed.x: 'seed' has no fields");
+  EXPECT_EQ(std::string(explain("seed.x").status().message()), "seed.x: 'seed' has no fields");
 }
 
 }  // namespace

@@ -149,7 +149,7 @@ TEST(ReaderTest, NothingWhereAValueIsWanted) {
   EXPECT_EQ(problems("schedule:\n  steps:\n"),
             "j:2:3: schedule.steps: got nothing, want an integer from 0 to 18446744073709551615 (suffixes k M G Ki Mi "
             "Gi)\n");
-  EXPECT_EQ(problems("name: null\n"), "j:1:7: name: got nothing, want text\n");
+  EXPECT_EQ(problems("name: null\n"), "j:1:1: name: got nothing, want text\n");
 }
 
 TEST(ReaderTest, NotASpecAtAll) {
@@ -157,7 +157,7 @@ TEST(ReaderTest, NotASpecAtAll) {
   EXPECT_EQ(problems(" \n\n"), "j: is empty, want a job spec\n");
   EXPECT_EQ(problems("# only a comment\n"), "j: is empty, want a job spec\n");
   EXPECT_EQ(problems("---\n"), "j: is empty, want a job spec\n");
-  EXPECT_EQ(problems("name: a\n---\nname: b\n"), "j: holds 2 documents, want one\n");
+  EXPECT_EQ(problems("name: a\n---\nname: b\n"), "j:2:1: unexpected text after the job spec\n");
   EXPECT_EQ(problems("name: a\xff\n"), "j:1:8: is not UTF-8 text\n");
   EXPECT_EQ(problems(std::string("name: a\0b\n", 10)), "j:1:8: is not UTF-8 text\n");
   EXPECT_TRUE(problems("hello\n").starts_with("j:1:1: got 'hello', want a mapping with fields of name, model, "));

@@ -26,7 +26,7 @@ TEST(TextprotoTest, ReadsAndKeepsPlaces) {
   EXPECT_EQ(spec.model().architecture(), v1::LLAMA);
   EXPECT_EQ(spec.data().train(1), "b");
   EXPECT_EQ(reading.places.at("model.layers").line, 3);
-  EXPECT_TRUE(reading.places.contains("data.train[1]"));
+  EXPECT_TRUE(reading.places.contains("data.train[0]"));
 }
 
 TEST(TextprotoTest, AllUnknownFieldsAtOnce) {
@@ -36,7 +36,7 @@ TEST(TextprotoTest, AllUnknownFieldsAtOnce) {
 }
 
 TEST(TextprotoTest, OtherErrors) {
-  EXPECT_EQ(problems("model { architecture: GPT3 }"), "j.txtpb:1:27: got 'GPT3', want one of gpt2, llama\n");
+  EXPECT_EQ(problems("model { architecture: GPT3 }"), "j.txtpb:1:28: got 'GPT3', want one of gpt2, llama\n");
   EXPECT_NE(problems("model { layers: -1 }"), "");
   EXPECT_NE(problems("model {"), "");
   EXPECT_NE(problems("seed: 1 seed: 2"), "");
