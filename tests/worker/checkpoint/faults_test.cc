@@ -61,6 +61,12 @@ TEST(PowerCut, AtEveryOperationLeavesTheOldOrTheNew) {
         ASSERT_EQ(step, 20u) << "said to be saved, and lost";
       }
       seen.insert(step);
+      // Nor does an old one that was being removed come back in part.
+      for (const Published& published : list_published(files, kRun).value_or(std::vector<Published>())) {
+        const auto reader = CheckpointReader::open(files, published.path);
+        ASSERT_TRUE(reader.ok()) << reader.status();
+        ASSERT_TRUE((*reader)->verify().ok());
+      }
       // The next attempt saves over whatever is left.
       const auto next = save(files, kRun, State(30), 3, 2);
       ASSERT_TRUE(next.ok()) << next.status();
