@@ -46,7 +46,7 @@ TEST(PowerCut, AtEveryOperationLeavesTheOldOrTheNew) {
   ASSERT_GT(operations, 25);
   std::set<uint64_t> seen;
   for (int64_t at = 0; at <= operations; ++at) {
-    for (uint64_t seed = 0; seed < 20; ++seed) {
+    for (uint64_t seed = 0; seed < 10; ++seed) {
       SCOPED_TRACE(testing::Message() << "cut at operation " << at << ", restart " << seed);
       MemoryFiles files;
       ASSERT_TRUE(save(files, kRun, State(5), 1).ok());
