@@ -67,12 +67,17 @@ CheckpointWriter::~CheckpointWriter() {
 absl::Status CheckpointWriter::sweep() {
   const auto names = files_.list(parent_);
   if (!names.ok()) return names.status();
+  const auto note = [&](const absl::Status& status) {
+    if (!status.ok()) result_.warnings.push_back(status);
+  };
+  for (const std::string& name : *names) {
+    if (is_trash(name)) note(remove_with_files(files_, absl::StrCat(parent_, "/", name)));
+  }
   for (const std::string& name : *names) {
     const std::string path = absl::StrCat(parent_, "/", name);
-    absl::Status status;
-    if (is_trash(name) || attempt_of_temp(name)) status = remove_with_files(files_, path);
-    if (name.starts_with(kLatestTemp)) status = files_.remove_file(path);
-    if (!status.ok()) result_.warnings.push_back(status);
+    // By way of the trash: were its files taken one by one, an old attempt that is alive could publish what is left.
+    if (attempt_of_temp(name)) note(discard(path));
+    if (name.starts_with(kLatestTemp)) note(files_.remove_file(path));
   }
   return absl::OkStatus();
 }
@@ -216,7 +221,7 @@ absl::Status CheckpointWriter::commit() {
     }
     // Only what is certainly damaged makes room for the new one.
     if (!absl::IsDataLoss(status) && !absl::IsNotFound(status)) return status;
-    if (auto removed = remove_published(target_); !removed.ok()) return removed;
+    if (auto removed = discard(target_); !removed.ok()) return removed;
   }
   if (auto status = files_.rename(temp_, target_); !status.ok()) return status;
   temp_exists_ = false;
@@ -246,7 +251,7 @@ void CheckpointWriter::retain(uint32_t keep) {
   const absl::Status good = fresh.ok() ? (*fresh)->verify() : fresh.status();
   if (!good.ok()) return result_.warnings.push_back(good);
   for (const std::string& path : old) {
-    if (auto status = remove_published(path); !status.ok()) {
+    if (auto status = discard(path); !status.ok()) {
       result_.warnings.push_back(status);
     } else {
       result_.removed.push_back(path);
@@ -254,7 +259,7 @@ void CheckpointWriter::retain(uint32_t keep) {
   }
 }
 
-absl::Status CheckpointWriter::remove_published(const std::string& path) {
+absl::Status CheckpointWriter::discard(const std::string& path) {
   const std::string name = path.substr(path.find_last_of('/') + 1);
   const std::string trash = absl::StrCat(parent_, "/", trash_name(name, attempt_));
   if (auto status = files_.rename(path, trash); !status.ok()) return status;

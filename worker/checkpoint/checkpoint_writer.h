@@ -75,7 +75,7 @@ class CheckpointWriter {
   absl::Status commit();
   void point_latest();
   void retain(uint32_t keep);
-  absl::Status remove_published(const std::string& path);
+  absl::Status discard(const std::string& path);  // Renames the directory to the trash, then removes it.
 
   FileSystem& files_;
   const std::string run_dir_, parent_, temp_, target_;

@@ -232,7 +232,15 @@ TEST_F(Checkpoint, AnOldAttemptIsFenced) {
   EXPECT_EQ(late.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(late.message()), AllOf(HasSubstr("attempt 4"), HasSubstr("step-00000010"), HasSubstr("5")));
 
-  // The newer attempt comes while the old one is writing.
+  // A newer attempt begins while the old one is writing.
+  auto overtaken = CheckpointWriter::create(files_, run_, 20, 5).value();
+  fs::create_directory(ckpt(".tmp-step-00000020-6"));
+  EXPECT_EQ(overtaken->publish({}, 0).status().code(), absl::StatusCode::kFailedPrecondition);
+  overtaken.reset();
+  EXPECT_EQ(latest(), 10u);
+  fs::remove(ckpt(".tmp-step-00000020-6"));
+
+  // And takes away what the old one has written.
   auto slow = CheckpointWriter::create(files_, run_, 30, 5).value();
   auto newer = CheckpointWriter::create(files_, run_, 30, 6).value();
   EXPECT_FALSE(slow->publish({}, 0).ok());

@@ -110,9 +110,9 @@ TEST(Sampler, AnEpochTakesEachWindowOnce) {
 }
 
 TEST(Sampler, EpochsAndSeedsDiffer) {
-  const CountingSource source(10000);
+  const CountingSource source(10001);  // As many windows as fit at offset 0 would leave no other offset.
   auto order = [&](uint64_t seed, uint64_t epoch) {
-    const auto sampler = Sampler::shuffled(source, {0, 10000}, 16, seed).value();
+    const auto sampler = Sampler::shuffled(source, {0, 10001}, 16, seed).value();
     std::vector<uint64_t> positions;
     for (uint64_t at = 0; at < 50; ++at) positions.push_back(sampler.position(epoch * sampler.windows() + at));
     return positions;
