@@ -26,9 +26,6 @@ v1::RankPlan rank_plan(const JobRecord& record, uint32_t rank, const std::string
   plan.set_epoch(job.epoch());
   plan.set_rank(rank);
   plan.set_world_size(static_cast<uint32_t>(job.placement_size()));
-  plan.set_tp(spec.parallel().tensor());
-  plan.set_pp(spec.parallel().pipeline());
-  plan.set_dp(spec.parallel().data());
   *plan.mutable_spec() = spec;
   *plan.mutable_device() = job.placement(static_cast<int>(rank)).device();
   plan.set_threads(spec.resources().threads());  // 0: the worker knows its cores.

@@ -114,7 +114,8 @@ void RankMetrics::add(const std::string& job_id, const v1::RankPlan& plan) {
   rank.leads = plan.rank() == 0;
   rank.share = 1.0 / std::max(1u, plan.world_size());
   rank.labels = {{"job_id", job_id}, {"rank", std::to_string(plan.rank())}};
-  const uint32_t tp = std::max(1u, plan.tp()), dp = std::max(1u, plan.dp());
+  const v1::ParallelSpec& parallel = plan.spec().parallel();
+  const uint32_t tp = std::max(1u, parallel.tensor()), dp = std::max(1u, parallel.data());
   const char* kind = plan.device().kind() == v1::ResourceSpec::GPU ? "gpu" : "cpu";
   rank.get(families_->info, {{"node", node_},
                              {"device", kind + std::to_string(plan.device().index())},

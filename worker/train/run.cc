@@ -34,7 +34,14 @@ constexpr int kMostBadSteps = 10;
 class Run {
  public:
   Run(const v1::RankPlan& plan, EventLog& events, const std::atomic<bool>& stop, Replica::Execution execution)
-      : plan_(plan), spec_(plan.spec()), events_(events), stop_(stop), execution_(execution) {}
+      : plan_(plan),
+        spec_(plan.spec()),
+        mesh_(parallel::Mesh::of_rank(static_cast<int>(plan.rank()), static_cast<int>(spec_.parallel().data()),
+                                      static_cast<int>(spec_.parallel().pipeline()),
+                                      static_cast<int>(spec_.parallel().tensor()))),
+        events_(events),
+        stop_(stop),
+        execution_(execution) {}
 
   absl::StatusOr<RunOutcome> execute() {
     for (const auto stage : {&Run::open_device, &Run::join_gang, &Run::build, &Run::restore_or_init, &Run::announce,
@@ -62,8 +69,8 @@ class Run {
     store_ = dial_rendezvous(plan_);
     backend::CommunicatorOptions options;
     options.name = "dp";
-    options.rank = static_cast<int>(plan_.dp());
-    options.size = static_cast<int>(spec_.parallel().data());
+    options.rank = mesh_.dp;
+    options.size = mesh_.dp_size;
     options.listen_host = plan_.listen_host();
     auto communicator = device_->create_communicator(*store_, options);
     if (!communicator.ok()) return with_class(v1::COMMUNICATION, communicator.status());
@@ -76,10 +83,7 @@ class Run {
     auto dataset = open_dataset(spec_);
     if (!dataset.ok()) return dataset.status();
     dataset_.emplace(*std::move(dataset));
-    const parallel::Mesh mesh = parallel::Mesh::of_rank(
-        static_cast<int>(plan_.rank()), static_cast<int>(spec_.parallel().data()),
-        static_cast<int>(spec_.parallel().pipeline()), static_cast<int>(spec_.parallel().tensor()));
-    auto replica = Replica::create(plan::run_shape(spec_, mesh), *device_, groups_, execution_);
+    auto replica = Replica::create(plan::run_shape(spec_, mesh_), *device_, groups_, execution_);
     if (!replica.ok()) return replica.status();
     replica_ = *std::move(replica);
     return absl::OkStatus();
@@ -139,7 +143,7 @@ class Run {
     options.first_sample = consumed_samples_;
     options.steps = spec_.schedule().steps() - outcome_.step;
     options.global_batch = spec_.batch().global();
-    options.dp_index = plan_.dp();
+    options.dp_index = static_cast<uint32_t>(mesh_.dp);
     options.dp_count = spec_.parallel().data();
     options.micro_batches = static_cast<uint32_t>(replica_->shape().micro_batches);
     auto loader = data::BatchLoader::start(*dataset_->train, options);
@@ -288,6 +292,7 @@ class Run {
 
   const v1::RankPlan& plan_;
   const v1::JobSpec& spec_;
+  const parallel::Mesh mesh_;
   EventLog& events_;
   const std::atomic<bool>& stop_;
   const Replica::Execution execution_;
