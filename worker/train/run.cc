@@ -233,6 +233,7 @@ class Run {
     const auto start = std::chrono::steady_clock::now();
     const auto result = evaluate(*replica_, *dataset_->eval);
     if (!result.ok()) return result.status();
+    if (!leader()) return absl::OkStatus();  // Every replica has the same result; one tells it.
     v1::RankEvent event;
     v1::EvalReport& report = *event.mutable_eval();
     report.set_step(outcome_.step);
@@ -240,11 +241,8 @@ class Run {
     report.set_tokens(result->tokens);
     report.set_seconds(seconds_since(start));
     spdlog::info("step {}: held-out loss {:.4f} over {} tokens", outcome_.step, result->loss, result->tokens);
-    if (metrics_ != nullptr) {
-      const absl::Status status = metrics_->write(report);
-      if (!status.ok()) return status;
-    }
-    return events_.write(event);
+    const absl::Status status = metrics_->write(report);
+    return status.ok() ? events_.write(event) : status;
   }
 
   // Replicas hold the same state: rank 0 writes it, the others go on and wait at their next collective.
