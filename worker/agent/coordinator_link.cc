@@ -76,6 +76,12 @@ void CoordinatorLink::run() {
 bool CoordinatorLink::register_node() {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kRegisterDeadline);
+  {
+    // The first failure is reported at once. Later a call has to wait for the connection: between calls nobody polls,
+    // and gRPC notices that the coordinator is back only every 5 s, which may take longer than the lease.
+    const std::lock_guard lock(mutex_);
+    context.set_wait_for_ready(attempted_);
+  }
   set_call(&context);
   v1::RegisterNodeResponse response;
   const grpc::Status status = stub_->RegisterNode(&context, self_, &response);
