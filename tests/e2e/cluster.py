@@ -22,7 +22,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("TELAR_BIN_DIR", ROOT / "build/release/bin"))
 TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
-LEASE_SECONDS = 3
+LEASE_SECONDS = 4
 
 WORDS = ("the ship sailed over grey water and no man aboard could say how long a night might last while wind turned north "
          "until morning came with light upon their faces so every captain wrote in his book what had been seen there").split()
@@ -271,7 +271,18 @@ class Cluster:
         return max(self.curve(job), default=0)
 
     def wait_step(self, job, step, timeout=90):
-        wait_until(lambda: self.last_step(job) >= step, lambda: f"step {step} of {job}, but {self.last_step(job)}", timeout, 0.01)
+        looked = time.monotonic()
+
+        def reached():
+            nonlocal looked
+            if self.last_step(job) >= step:
+                return True
+            if self.coordinator.running() and time.monotonic() > looked + 2:
+                looked = time.monotonic()
+                now = self.job(job)
+                assert now["state"] not in TERMINAL, f"{job} is {now['state']}, before step {step}: {now.get('message')}"
+            return False
+        wait_until(reached, lambda: f"step {step} of {job}, but {self.last_step(job)}", timeout, 0.01)
 
     def wait_no_ranks(self, job, timeout=20):
         wait_until(lambda: not self.rank_pids(job), f"no rank of {job} is left", timeout)

@@ -111,9 +111,10 @@ def start_prometheus(folder, coordinator):
         config = config.replace(theirs, ours)
     (folder / "prometheus.yml").write_text(config)
     port = free_port()  # Prometheus does not say which port it bound, so 0 is of no use.
-    process = subprocess.Popen(
-        ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
-         f"--web.listen-address=127.0.0.1:{port}"], stdout=subprocess.DEVNULL, stderr=(folder / "log").open("w"))
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
+             f"--web.listen-address=127.0.0.1:{port}"], stdout=subprocess.DEVNULL, stderr=log)
     return process, f"http://127.0.0.1:{port}"
 
 

@@ -60,7 +60,7 @@ class CoordinatorTest(unittest.TestCase):
         with Cluster() as cluster:
             address, jobs = cluster.address, []
             for _ in range(5):
-                jobs.append(cluster.submit(spec(cluster.text, steps=3)))
+                jobs.append(cluster.submit(spec(cluster.text, steps=5, resources=dict(wait_for_capacity=True))))
                 cluster.coordinator.kill()
                 cluster.start_coordinator(address)
             self.assertEqual({one["name"].rpartition("/")[2] for one in cluster.jobs()}, set(jobs))
