@@ -9,7 +9,8 @@
 
 namespace telar {
 
-// "host:port". Pings every 10 s even without calls, gives a silent peer 5 s. Receives messages up to 16 MiB.
+// "host:port". Gives the peer 5 s to say hello; dials one that is not there again at least every second or so. Pings
+// every 10 s even without calls, gives a silent peer 5 s. Receives messages up to 16 MiB.
 std::shared_ptr<grpc::Channel> dial(const std::string& address);
 
 // The server side of the same bargain: accepts pings every 5 s.

@@ -80,8 +80,10 @@ class CivetHttpServer final : public HttpServer {
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& address) {
   try {
     return std::make_unique<CivetHttpServer>(address);
-  } catch (const CivetException& problem) {
-    return absl::AlreadyExistsError(absl::StrCat("cannot listen on ", address, " for HTTP: ", problem.what()));
+  } catch (const CivetException&) {  // It says no more than that it did not work.
+    return absl::AlreadyExistsError(
+        absl::StrCat("cannot listen on ", address,
+                     ": the port is in use or the address is not of this machine; choose another --http"));
   }
 }
 

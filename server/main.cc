@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -116,6 +117,7 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);  // Debian builds Abseil with the detector on.
+  setenv("GRPC_VERBOSITY", "NONE", 0);  // Its errors come back as a status, and we say them in one line.
   block_signals();
   const auto options = parse_options({argv + 1, argv + argc});
   if (!options.ok()) return refuse(kUsage, options.status());

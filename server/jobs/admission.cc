@@ -60,7 +60,7 @@ absl::Status admit(v1::CreateJobRequest& request, const cluster::Cluster& cluste
   const uint32_t registered = cluster.count(resources.kind()).registered;
   if (resources.devices() > registered && !resources.wait_for_capacity()) {
     return error(absl::StatusCode::kFailedPrecondition, "INSUFFICIENT_DEVICES",
-                 absl::StrCat("spec.resources.devices: ", resources.devices(), " ", kind_name(resources.kind()),
+                 absl::StrCat("resources.devices: ", resources.devices(), " ", kind_name(resources.kind()),
                               resources.devices() == 1 ? " device is" : " devices are", " wanted, the cluster has ",
                               registered, "; ask for at most that, or set resources.wait_for_capacity"));
   }

@@ -164,7 +164,7 @@ grpc::Status JobsService::ListNodes(grpc::ServerContext*, const v1::ListNodesReq
 }
 
 grpc::Status JobsService::GetVersion(grpc::ServerContext*, const v1::GetVersionRequest*, v1::Version* response) {
-  response->set_version(version());
+  response->set_version(TELAR_VERSION);
   response->set_commit(TELAR_COMMIT);
   response->set_build_type(TELAR_BUILD_TYPE);
   return grpc::Status::OK;

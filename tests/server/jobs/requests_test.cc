@@ -78,7 +78,7 @@ TEST_F(Requests, MoreDevicesThanThereAreIsRefusedUnlessItWaits) {
   const absl::Status status = manager_->create(request).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(reason(status), "INSUFFICIENT_DEVICES");
-  EXPECT_NE(status.message().find("6 CPU devices are wanted, the cluster has 4"), std::string::npos) << status;
+  EXPECT_EQ(status.message().find("resources.devices: 6 CPU devices are wanted, the cluster has 4"), 0U) << status;
   request.mutable_spec()->mutable_resources()->set_wait_for_capacity(true);
   const std::string name = manager_->create(request)->name();
   run();

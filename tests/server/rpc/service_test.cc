@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "common/channel.h"
+#include "common/version.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "server/rpc/http_pages.h"
 #include "server/rpc/server.h"
@@ -355,7 +356,7 @@ TEST_F(Service, MetricsTellOfJobsNodesAndCalls) {
   EXPECT_EQ(nodes.nodes_size(), 2);
   v1::Version version;
   ASSERT_TRUE(jobs_->GetVersion(context().get(), nothing, &version).ok());
-  EXPECT_FALSE(version.version().empty());
+  EXPECT_EQ(version.version(), TELAR_VERSION);
   metrics_.on_restart(v1::NODE_LOST);
   const std::string text = metrics_.render(*manager_);
   for (const std::string line : {"telar_jobs{state=\"RUNNING\"} 1", "telar_jobs{state=\"QUEUED\"} 0",

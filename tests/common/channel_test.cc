@@ -1,0 +1,70 @@
+#include "common/channel.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace telar {
+namespace {
+
+// Accepts connections and says HTTP/2's hello (an empty SETTINGS frame) only after a while, as a busy or far machine
+// does.
+class SlowPeer {
+ public:
+  explicit SlowPeer(std::chrono::milliseconds delay) : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in self{};
+    self.sin_family = AF_INET;
+    self.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(self);
+    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&self), size), 0);
+    EXPECT_EQ(listen(listener_, 16), 0);
+    EXPECT_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&self), &size), 0);
+    address_ = "127.0.0.1:" + std::to_string(ntohs(self.sin_port));
+    thread_ = std::thread([this, delay] { serve(delay); });
+  }
+  ~SlowPeer() {
+    shutdown(listener_, SHUT_RDWR);
+    thread_.join();
+    close(listener_);
+  }
+  SlowPeer(const SlowPeer&) = delete;
+  SlowPeer& operator=(const SlowPeer&) = delete;
+
+  const std::string& address() const { return address_; }
+  int accepted() const { return accepted_; }
+
+ private:
+  void serve(std::chrono::milliseconds delay) {
+    std::vector<int> connections;
+    for (int connection = 0; (connection = accept(listener_, nullptr, nullptr)) >= 0;) {
+      ++accepted_;
+      connections.push_back(connection);
+      std::this_thread::sleep_for(delay);
+      constexpr char kSettings[9] = {0, 0, 0, 4, 0, 0, 0, 0, 0};
+      send(connection, kSettings, sizeof(kSettings), MSG_NOSIGNAL);
+    }
+    for (const int connection : connections) close(connection);
+  }
+
+  const int listener_;
+  std::string address_;
+  std::atomic<int> accepted_ = 0;
+  std::thread thread_;
+};
+
+TEST(Dial, WaitsForAPeerThatIsSlowToGreet) {
+  const SlowPeer peer(std::chrono::milliseconds(400));
+  const auto channel = dial(peer.address());
+  EXPECT_TRUE(channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(10)));
+  EXPECT_EQ(peer.accepted(), 1) << "the first attempt was given up";
+}
+
+}  // namespace
+}  // namespace telar
