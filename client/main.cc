@@ -20,8 +20,18 @@
 namespace telar::client {
 namespace {
 
+// Everything that the parser fills in; outlives it.
 struct CommandLine {
   Options options;
+  SubmitOptions submit_options;
+  ListOptions list_options;
+  WatchOptions watch_options;
+  LogsOptions logs_options;
+  CancelOptions cancel_options;
+  std::string described_job;
+  std::string explained_path;
+  std::string shell;
+  bool client_only = false;
   std::function<int(Context&)> command;
   bool needs_coordinator = true;
 };
@@ -59,7 +69,7 @@ void add_globals(CLI::App& app, Options& options) {
 }
 
 void add_submit(CLI::App& app, CommandLine& line) {
-  auto* options = new SubmitOptions;  // Lives as long as the program, as the parser refers to it.
+  SubmitOptions* options = &line.submit_options;
   CLI::App* command = app.add_subcommand("submit", "Submit a job from a spec; prints its id");
   command->add_option("file", options->file, "Spec in YAML, JSON or textproto; - reads standard input")->required();
   command->add_flag("--dry-run", options->dry_run, "Only check the spec; prints it with every default filled in");
@@ -75,13 +85,13 @@ void add_submit(CLI::App& app, CommandLine& line) {
 }
 
 void add_reading(CLI::App& app, CommandLine& line) {
-  auto* options = new ListOptions;
+  ListOptions* options = &line.list_options;
   CLI::App* command = app.add_subcommand("list", "List jobs, newest first");
   command->add_option("--state", options->states, "Only jobs in this state; may be repeated")->allow_extra_args(false);
   command->callback(
       [&line, options] { line.command = [options](Context& context) { return list(context, *options); }; });
 
-  auto* job = new std::string;
+  std::string* job = &line.described_job;
   command = app.add_subcommand("describe", "Show one job");
   command->add_option("job", *job, "Id, full name, or label")->required();
   command->callback([&line, job] { line.command = [job](Context& context) { return describe(context, *job); }; });
@@ -89,7 +99,7 @@ void add_reading(CLI::App& app, CommandLine& line) {
   command = app.add_subcommand("nodes", "List nodes and their devices");
   command->callback([&line] { line.command = nodes; });
 
-  auto* client_only = new bool(false);
+  bool* client_only = &line.client_only;
   command = app.add_subcommand("version", "Show the version of this program and of the coordinator");
   command->add_flag("--client", *client_only, "Do not ask the coordinator");
   command->callback([&line, client_only] {
@@ -97,7 +107,7 @@ void add_reading(CLI::App& app, CommandLine& line) {
     line.command = [client_only](Context& context) { return version(context, *client_only); };
   });
 
-  auto* path = new std::string;
+  std::string* path = &line.explained_path;
   command = app.add_subcommand("explain", "Show what a field of the spec means");
   command->add_option("field", *path, "Path of the field, as model.heads; none: the whole spec");
   command->callback([&line, path] {
@@ -107,14 +117,14 @@ void add_reading(CLI::App& app, CommandLine& line) {
 }
 
 void add_following(CLI::App& app, CommandLine& line) {
-  auto* watching = new WatchOptions;
+  WatchOptions* watching = &line.watch_options;
   CLI::App* command = app.add_subcommand("watch", "Follow a job to its end; Ctrl-C detaches, the job goes on");
   command->add_option("job", watching->job, "Id, full name, or label")->required();
   add_duration(*command, "--wait-timeout", watching->wait_timeout, "Stop watching after this; the job goes on");
   command->callback(
       [&line, watching] { line.command = [watching](Context& context) { return watch(context, *watching); }; });
 
-  auto* log = new LogsOptions;
+  LogsOptions* log = &line.logs_options;
   command = app.add_subcommand("logs", "Print the log of one rank");
   command->add_option("job", log->job, "Id, full name, or label")->required();
   command->add_flag("-f,--follow", log->follow, "Go on until the job ends");
@@ -123,7 +133,7 @@ void add_following(CLI::App& app, CommandLine& line) {
   command->add_option("--offset", log->offset, "First byte");
   command->callback([&line, log] { line.command = [log](Context& context) { return logs(context, *log); }; });
 
-  auto* ending = new CancelOptions;
+  CancelOptions* ending = &line.cancel_options;
   command = app.add_subcommand("cancel", "End a job");
   command->add_option("job", ending->job, "Id, full name, or label")->required();
   command->add_flag("--wait", ending->wait, "Wait until every process of it is gone");
@@ -163,7 +173,7 @@ std::string bash_completion(const CLI::App& app) {
 }
 
 void add_completion(CLI::App& app, CommandLine& line) {
-  auto* shell = new std::string;
+  std::string* shell = &line.shell;
   CLI::App* command = app.add_subcommand("completion", "Print a completion script: source <(telar completion bash)");
   command->add_option("shell", *shell, "bash or zsh")->required()->check(CLI::IsMember({"bash", "zsh"}));
   command->callback([&app, &line, shell] {
@@ -223,7 +233,7 @@ int main(int argc, char** argv) {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   static Interrupt& interrupt = *new Interrupt;  // The signal thread outlives main.
   handle_signals(interrupt);
-  static CommandLine line;
+  CommandLine line;
   CLI::App app("telar: train transformer language models on a cluster", "telar");
   app.fallthrough();  // Global options are taken behind the subcommand too.
   app.footer(kExitCodeHelp);

@@ -127,22 +127,31 @@ trap stop_all EXIT
 start coordinator "$bin/telar-coordinator" --listen 127.0.0.1:0 --http 127.0.0.1:0 \
   --data "$home/coordinator" --run-root "$home/runs"
 coordinator=$(address coordinator listen)
+# Two CPU workers share the job; where there are GPUs, worker a offers them and takes it alone.
+gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)
+[ "$gpus" -gt 0 ] && kinds=(gpu cpu) || kinds=(cpu cpu)
 for node in a b; do
   start "worker-$node" "$bin/telar-worker" --coordinator "$coordinator" --node "$node" --state "$home/worker-$node" \
-    --http 127.0.0.1:0 --rank-program "$bin/telar-rank" --cpu-devices 1 --stop-ranks-on-exit
+    --http 127.0.0.1:0 --rank-program "$bin/telar-rank" --device-kind "${kinds[0]}" --cpu-devices 1 --stop-ranks-on-exit
+  kinds=("${kinds[@]:1}")
 done
 telar=("$bin/telar" --coordinator "$coordinator")
 "${telar[@]}" nodes
 
 say "Train"
 threads=$(($(nproc) / 2 > 0 ? $(nproc) / 2 : 1))
-job=$("${telar[@]}" submit deploy/examples/quickstart.yaml --set "data.train=$text" --set "resources.threads=$threads" \
+devices=(--set resources.kind=cpu --set "resources.threads=$threads")
+if [ "$gpus" -gt 0 ]; then
+  count=$((gpus < 2 ? gpus : 2))
+  devices=(--set resources.kind=gpu --set "resources.devices=$count" --set "parallel.data=$count" --set precision.compute=bf16)
+fi
+job=$("${telar[@]}" submit deploy/examples/quickstart.yaml --set "data.train=$text" "${devices[@]}" \
   ${settings[@]+"${settings[@]}"})
 job=${job##*/}
 echo "Job $job; from another terminal: ${telar[*]} watch $job"
 status=0
 "${telar[@]}" watch "$job" || status=$?
-for rank in 0 1; do
+for rank in 0 1; do  # A job on one GPU has no rank 1.
   "${telar[@]}" logs "$job" --rank "$rank" >"$home/log/$job-rank-$rank.log" 2>&1 || true
 done
 

@@ -57,7 +57,7 @@ class Cluster {
     Clock::Wall registered;
     Clock::Wall heard_wall;
     Clock::Steady heard;
-    int streams = 0;          // Open Heartbeat streams; two for a moment when a worker dials anew.
+    int streams = 0;        // Open Heartbeat streams; two for a moment when a worker dials anew.
     bool reported = false;  // A heartbeat of this incarnation said what runs there.
     bool strangers = false;
     bool lost = false;  // Latched by expire().

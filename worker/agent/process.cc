@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 
 namespace telar::agent {
@@ -22,9 +21,15 @@ struct Stat {
   uint64_t start_ticks = 0;
 };
 
+// By read(2): a stream's iterator throws when the process ends between open and read (ESRCH). Empty on any error.
 std::string slurp(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::string text;
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return text;
+  char block[4096];
+  for (ssize_t size = 0; (size = read(file, block, sizeof(block))) > 0;) text.append(block, static_cast<size_t>(size));
+  close(file);
+  return text;
 }
 
 // proc(5): pid (comm) state ppid pgrp session ... starttime is field 22. comm may hold spaces and parentheses.

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <thread>
@@ -126,6 +127,17 @@ TEST_F(SpawnerTest, FamilyIsFoundThroughTheMarkerAcrossSessions) {
   ASSERT_TRUE(eventually([&] { return !alive(process->id); }));
   EXPECT_EQ(members(family).size(), 3u);
   EXPECT_TRUE(eventually([&] { return kill_members(family).empty(); }));
+}
+
+TEST_F(SpawnerTest, LookingAtProcessesSurvivesThatTheyEnd) {
+  const RankDir directory = rank_dir(0);
+  const auto process = start(directory, shell("for i in $(seq 400); do /bin/true & done; wait"), {directory.marker()});
+  ASSERT_TRUE(process.ok());
+  const ProcessFamily family{process->id, directory.marker(), process->cgroup};
+  size_t most = 0;
+  while (alive(process->id)) most = std::max(most, members(family).size());
+  EXPECT_GT(most, 0u);
+  EXPECT_EQ(wait_exit(directory).value().exit_code, 0);
 }
 
 }  // namespace

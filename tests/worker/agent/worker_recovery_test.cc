@@ -51,12 +51,12 @@ TEST_F(WorkerRecoveryTest, TheExitOfARankWithoutADaemonIsSeenLater) {
   const int second = RankDir(rank_path(1, 1)).read_process().value().id.pid;
   ASSERT_EQ(end_worker(SIGKILL), 137);
   kill(first, SIGTERM);
-  kill(second, SIGSEGV);
+  kill(second, SIGABRT);
   ASSERT_TRUE(eventually([&] { return !runs(first) && !runs(second); }));
   start_worker();
   EXPECT_EQ(wait_over(1, 0).exit_code(), 10) << log();
   const v1::RankStatus crashed = wait_over(1, 1);
-  EXPECT_EQ(crashed.exit_code(), 139);
+  EXPECT_EQ(crashed.exit_code(), 134);
   EXPECT_EQ(crashed.failure_class(), v1::CRASH);
   expect_output_is_whole(1, 0);
   expect_output_is_whole(1, 1);

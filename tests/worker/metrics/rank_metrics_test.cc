@@ -23,7 +23,6 @@ v1::RankPlan plan(uint32_t rank, uint64_t epoch = 1) {
   plan.set_world_size(4);
   plan.mutable_spec()->mutable_parallel()->set_tensor(2);
   plan.mutable_spec()->mutable_parallel()->set_data(2);
-  plan.set_pp(1);
   plan.mutable_device()->set_index(rank);
   return plan;
 }

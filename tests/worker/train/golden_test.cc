@@ -11,6 +11,7 @@
 
 #include "tests/fakes/key_value_store.h"
 #include "worker/backend/cpu/cpu.h"
+#include "worker/backend/module.h"
 #include "worker/checkpoint/safetensors.h"
 #include "worker/model/parameters.h"
 #include "worker/plan/resolve.h"
@@ -71,6 +72,17 @@ struct Layout {
   bool bucket_a_unit = false;
 };
 
+// The CPU, or what TELAR_BACKEND names: TELAR_BACKEND=cuda train_golden_test --gtest_filter=-*dp* on a GPU node.
+std::unique_ptr<backend::Device> make_device() {
+  const char* backend = std::getenv("TELAR_BACKEND");
+  if (backend == nullptr) {
+    return backend::cpu::create_device({}, backend::cpu::create_kernels(), backend::cpu::create_gloo_communicator);
+  }
+  auto device = backend::open_device(backend, {});
+  EXPECT_TRUE(device.ok()) << device.status();
+  return *std::move(device);
+}
+
 // A replica with the golden weights on a device of its own.
 struct Rank {
   std::unique_ptr<backend::Device> device;
@@ -85,7 +97,7 @@ Rank make_rank(const Golden& golden, const Layout& layout, backend::KeyValueStor
   spec.mutable_precision()->set_compute(layout.precision);
   EXPECT_THAT(plan::resolve(spec, v1::ResourceSpec::CPU), ::testing::IsEmpty());
   Rank made;
-  made.device = backend::cpu::create_device({}, backend::cpu::create_kernels(), backend::cpu::create_gloo_communicator);
+  made.device = make_device();
   std::vector<backend::Communicator*> groups;
   if (layout.replicas > 1) {
     backend::CommunicatorOptions options;

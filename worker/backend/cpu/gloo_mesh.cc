@@ -189,12 +189,22 @@ milliseconds GlooMesh::remaining() const {
 
 void GlooMesh::send(gloo::transport::UnboundBuffer& buffer, int peer, uint64_t slot, size_t offset, size_t bytes) {
   peer_ = peer;
-  buffer.send(peer, slot, offset, bytes);
+  try {
+    buffer.send(peer, slot, offset, bytes);
+  } catch (...) {
+    close();
+    throw;
+  }
 }
 
 void GlooMesh::recv(gloo::transport::UnboundBuffer& buffer, int peer, uint64_t slot, size_t offset, size_t bytes) {
   peer_ = peer;
-  buffer.recv(peer, slot, offset, bytes);
+  try {
+    buffer.recv(peer, slot, offset, bytes);
+  } catch (...) {
+    close();
+    throw;
+  }
 }
 
 // Throws what broke the connection. An abort that is already there makes the wait return at once; without it the wait
@@ -225,6 +235,7 @@ void GlooMesh::wait(gloo::transport::UnboundBuffer& buffer, int peer, const Wait
     } catch (const std::exception&) {
       // It has not come.
     }
+    close();
     std::rethrow_exception(broken);
   }
 }

@@ -9,7 +9,8 @@
 // nothing is ever sent to and that Gloo therefore always tells; and a thread that wakes the waiting call ten times a
 // second to look at it.
 //
-// Everything here but connect() may throw what Gloo throws; after that the mesh must only be closed.
+// send, recv and their waits may throw what Gloo throws. The mesh is closed then: the caller's unwinding destroys
+// buffers, which must be out of the hands of Gloo's thread.
 #pragma once
 
 #include <chrono>

@@ -8,23 +8,14 @@
 #include "worker/backend/dtype.h"
 
 #ifdef __SANITIZE_THREAD__
-extern "C" {
-void __tsan_acquire(void* address);
-void __tsan_release(void* address);
-}
+#include <omp.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
 #endif
 
 namespace telar::backend::cpu {
-
-#ifdef __SANITIZE_THREAD__
-// GCC's OpenMP runtime isn't instrumented; these tell ThreadSanitizer of its fork and join.
-inline char region_edge;
-inline void acquire_region() { __tsan_acquire(&region_edge); }
-inline void release_region() { __tsan_release(&region_edge); }
-#else
-inline void acquire_region() {}
-inline void release_region() {}
-#endif
 
 // body(i) for i in [0, n), each once, on at most omp_get_max_threads() threads, done on return. A kernel cuts its work
 // into pieces whose size does not depend on the number of threads, and bodies write disjoint memory: so the result
@@ -35,15 +26,20 @@ void parallel_for(int64_t n, const Body& body) {
     if (n == 1) body(0);
     return;
   }
-  release_region();
-#pragma omp parallel
-  {
-    acquire_region();
-#pragma omp for schedule(dynamic)
-    for (int64_t i = 0; i < n; ++i) body(i);
-    release_region();
-  }
-  acquire_region();
+#ifdef __SANITIZE_THREAD__
+  // ThreadSanitizer doesn't see how GCC's OpenMP forks and joins; it does see threads.
+  std::atomic<int64_t> next = 0;
+  const auto take = [&] {
+    for (int64_t i = next++; i < n; i = next++) body(i);
+  };
+  std::vector<std::thread> team;
+  for (int64_t i = std::min<int64_t>(n, omp_get_max_threads()); i > 1; --i) team.emplace_back(take);
+  take();
+  for (std::thread& thread : team) thread.join();
+#else
+#pragma omp parallel for schedule(dynamic)
+  for (int64_t i = 0; i < n; ++i) body(i);
+#endif
 }
 
 // body(first, last) for pieces of [0, n) of at most `piece` elements.

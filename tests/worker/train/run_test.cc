@@ -1,0 +1,208 @@
+// One rank, run in this process from a RankPlan: resumes, damaged checkpoints, and how it fails.
+#include "worker/train/run.h"
+
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "worker/plan/resolve.h"
+#include "worker/train/failure.h"
+
+namespace telar::train {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+class RunTest : public ::testing::Test {
+ protected:
+  RunTest() {
+    char name[] = "/tmp/telar_run_test_XXXXXX";
+    root_ = mkdtemp(name);
+    std::ofstream text(root_ / "text.txt");
+    for (int i = 0; i < 300; ++i) text << "It was the season of light number " << i * 37 % 101 << ".\n";
+  }
+  ~RunTest() override { fs::remove_all(root_); }
+
+  v1::RankPlan plan(const std::string& run_dir, uint64_t steps) {
+    v1::RankPlan made;
+    made.set_job("projects/default/jobs/test");
+    made.set_epoch(++epoch_);
+    made.set_world_size(1);
+    made.set_threads(1);
+    made.mutable_device()->set_kind(v1::ResourceSpec::CPU);
+    made.set_run_dir((root_ / run_dir).string());
+    v1::JobSpec& spec = *made.mutable_spec();
+    spec.set_name("test");
+    spec.set_seed(5);
+    spec.mutable_model()->set_architecture(v1::LLAMA);
+    spec.mutable_model()->set_layers(2);
+    spec.mutable_model()->set_hidden(32);
+    spec.mutable_model()->set_heads(2);
+    spec.mutable_model()->set_ffn(48);
+    spec.mutable_data()->add_train((root_ / "text.txt").string());
+    spec.mutable_batch()->set_global(4);
+    spec.mutable_batch()->set_micro(2);
+    spec.mutable_batch()->set_sequence_length(16);
+    spec.mutable_optimizer()->set_learning_rate(3e-3);
+    spec.mutable_schedule()->set_steps(steps);
+    spec.mutable_checkpoint()->set_every_steps(10);
+    spec.mutable_checkpoint()->set_keep(3);
+    spec.mutable_eval()->set_sequences(8);
+    EXPECT_THAT(plan::resolve(spec, v1::ResourceSpec::CPU), IsEmpty());
+    return made;
+  }
+
+  absl::StatusOr<RunOutcome> run_plan(const v1::RankPlan& made, const std::atomic<bool>& stop = kGoOn,
+                                      Replica::Execution execution = Replica::Execution::kLanes) {
+    auto events = EventLog::open((root_ / "events.jsonl").string());
+    EXPECT_TRUE(events.ok()) << events.status();
+    return run(made, **events, stop, execution);
+  }
+
+  // The losses of metrics.jsonl as they were printed, a step each.
+  std::vector<std::string> losses(const std::string& run_dir) {
+    std::vector<std::string> found;
+    std::ifstream file(root_ / run_dir / "metrics.jsonl");
+    for (std::string line; std::getline(file, line);) {
+      const auto json = nlohmann::json::parse(line);
+      if (json.contains("loss")) found.push_back(json["step"].dump() + " " + json["loss"].dump());
+    }
+    return found;
+  }
+  fs::path shard(const std::string& run_dir, const std::string& step) {
+    return root_ / run_dir / "ckpt" / ("step-" + step) / "shard-00000.safetensors";
+  }
+
+  static inline const std::atomic<bool> kGoOn{false};
+  fs::path root_;
+  uint64_t epoch_ = 0;
+};
+
+TEST_F(RunTest, LearnsAndLeavesItsResults) {
+  v1::RankPlan made = plan("a", 60);
+  made.mutable_spec()->mutable_sample()->set_prompt("It was");
+  made.mutable_spec()->mutable_sample()->set_tokens(8);
+  const auto outcome = run_plan(made);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->step, 60u);
+  EXPECT_FALSE(outcome->interrupted);
+  const std::vector<std::string> curve = losses("a");
+  ASSERT_EQ(curve.size(), 60u);
+  const auto value = [](const std::string& line) { return std::stod(line.substr(line.find(' '))); };
+  EXPECT_LT(value(curve.back()), 0.6 * value(curve.front()));
+  EXPECT_THAT(read(root_ / "a" / "sample.txt"), ::testing::StartsWith("It was"));
+  EXPECT_TRUE(fs::exists(shard("a", "00000060")));
+  EXPECT_FALSE(fs::exists(shard("a", "00000030")));  // keep: 3
+  EXPECT_THAT(read(root_ / "events.jsonl"), HasSubstr("\"finished\""));
+}
+
+// Stopped behind some step, whichever it was, and taken up again: the same bits as never stopped.
+TEST_F(RunTest, AResumedRunEqualsTheUnbrokenOneBitForBit) {
+  ASSERT_TRUE(run_plan(plan("unbroken", 40)).ok());
+  std::atomic<bool> stop{false};
+  const v1::RankPlan first = plan("broken", 40);
+  std::thread stopper([&] {
+    while (losses("broken").size() < 13) std::this_thread::yield();
+    stop = true;
+  });
+  const auto outcome = run_plan(first, stop);
+  stopper.join();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  ASSERT_TRUE(outcome->interrupted) << "too fast to be stopped";
+  ASSERT_TRUE(run_plan(plan("broken", 40)).ok());
+  EXPECT_EQ(losses("broken"), losses("unbroken"));
+  EXPECT_EQ(read(shard("broken", "00000040")), read(shard("unbroken", "00000040")));
+}
+
+TEST_F(RunTest, TheSequentialExecutorGivesTheSameBits) {
+  ASSERT_TRUE(run_plan(plan("lanes", 20)).ok());
+  ASSERT_TRUE(run_plan(plan("sequential", 20), kGoOn, Replica::Execution::kSequential).ok());
+  EXPECT_EQ(losses("lanes"), losses("sequential"));
+  EXPECT_EQ(read(shard("lanes", "00000020")), read(shard("sequential", "00000020")));
+}
+
+TEST_F(RunTest, FallsBackToTheNewestCheckpointThatIsWhole) {
+  ASSERT_TRUE(run_plan(plan("a", 30)).ok());
+  const std::string want = read(shard("a", "00000030"));
+  std::string torn = want;
+  torn[torn.size() / 2] ^= 1;
+  std::ofstream(shard("a", "00000030"), std::ios::binary) << torn;
+  const auto outcome = run_plan(plan("a", 30));
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_THAT(read(root_ / "events.jsonl"), HasSubstr("step-00000020"));  // resumed_from
+  EXPECT_EQ(read(shard("a", "00000030")), want);
+}
+
+TEST_F(RunTest, NeverStartsAgainFromNothingSilently) {
+  ASSERT_TRUE(run_plan(plan("a", 10)).ok());
+  fs::resize_file(shard("a", "00000010"), 100);
+  const auto outcome = run_plan(plan("a", 20));
+  ASSERT_FALSE(outcome.ok());
+  EXPECT_EQ(class_of(outcome.status()), v1::STORAGE);
+  EXPECT_THAT(std::string(outcome.status().message()), HasSubstr("none of the 1 checkpoints"));
+}
+
+TEST_F(RunTest, StartsFromTheWeightsOfAnotherRun) {
+  ASSERT_TRUE(run_plan(plan("a", 60)).ok());
+  v1::RankPlan made = plan("b", 1);
+  made.mutable_spec()->mutable_checkpoint()->set_init_from((root_ / "a" / "ckpt" / "step-00000060").string());
+  ASSERT_TRUE(run_plan(made).ok());
+  const auto value = [](const std::string& line) { return std::stod(line.substr(line.find(' '))); };
+  EXPECT_LT(value(losses("b").front()), 0.7 * value(losses("a").front()));
+}
+
+struct BadData {
+  const char* name;
+  const char* contents;  // Null: no file.
+  const char* says;
+};
+class BadDataTest : public RunTest, public ::testing::WithParamInterface<BadData> {};
+TEST_P(BadDataTest, IsOfClassDataAndNamesTheFile) {
+  const fs::path path = root_ / "bad.txt";
+  if (GetParam().contents != nullptr) std::ofstream(path) << GetParam().contents;
+  v1::RankPlan made = plan("a", 5);
+  made.mutable_spec()->mutable_data()->set_train(0, path.string());
+  const auto outcome = run_plan(made);
+  ASSERT_FALSE(outcome.ok());
+  EXPECT_EQ(class_of(outcome.status()), v1::DATA) << outcome.status();
+  EXPECT_THAT(std::string(outcome.status().message()), HasSubstr(GetParam().says));
+}
+INSTANTIATE_TEST_SUITE_P(Files, BadDataTest,
+                         ::testing::Values(BadData{"Missing", nullptr, "bad.txt"}, BadData{"Empty", "", "bad.txt"},
+                                           BadData{"TooShort", "Ten bytes.", "11"}),
+                         [](const auto& one) { return one.param.name; });
+
+TEST_F(RunTest, ARunDirectoryThatCannotBeWrittenIsOfClassStorage) {
+  v1::RankPlan made = plan("a", 5);
+  std::ofstream(root_ / "file") << "not a directory";
+  made.set_run_dir((root_ / "file" / "run").string());
+  const auto outcome = run_plan(made);
+  ASSERT_FALSE(outcome.ok());
+  EXPECT_EQ(class_of(outcome.status()), v1::STORAGE) << outcome.status();
+  EXPECT_THAT(std::string(outcome.status().message()), HasSubstr("file/run"));
+}
+
+TEST(FailureClass, TheFirstMarkStays) {
+  const absl::Status inner = with_class(v1::DATA, absl::NotFoundError("x"));
+  EXPECT_EQ(class_of(with_class(v1::STORAGE, inner)), v1::DATA);
+  EXPECT_EQ(class_of(absl::UnavailableError("peer")), v1::COMMUNICATION);
+  EXPECT_EQ(class_of(absl::ResourceExhaustedError("memory")), v1::OUT_OF_MEMORY);
+  EXPECT_EQ(class_of(absl::InternalError("bug")), v1::INTERNAL);
+}
+
+}  // namespace
+}  // namespace telar::train
