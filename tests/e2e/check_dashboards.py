@@ -34,11 +34,13 @@ class Prometheus:
     def get(self, path, **parameters):
         address = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters, doseq=True)}"
         try:
-            with urllib.request.urlopen(address, timeout=20) as response:
-                answer = json.load(response)
-        except urllib.error.HTTPError as error:  # A refused query explains itself in the body.
-            answer = json.loads(error.read() or b"{}")
-        except (OSError, ValueError) as error:
+            try:
+                with urllib.request.urlopen(address, timeout=20) as response:
+                    body = response.read()
+            except urllib.error.HTTPError as refusal:  # A refused query explains itself in the body.
+                body = refusal.read()
+            answer = json.loads(body)
+        except (OSError, ValueError) as error:  # Not up yet: no answer, or one in plain text.
             raise QueryError(f"{self.url}: {error}") from error
         if answer.get("status") != "success":
             raise QueryError(answer.get("error", "no success"))
