@@ -16,6 +16,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -23,6 +24,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("TELAR_BIN_DIR", ROOT / "build/release/bin"))
 TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 LEASE_SECONDS = 4
+
+signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # So that what was started is stopped.
 
 WORDS = ("the ship sailed over grey water and no man aboard could say how long a night might last while wind turned north "
          "until morning came with light upon their faces so every captain wrote in his book what had been seen there").split()
