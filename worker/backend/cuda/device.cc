@@ -22,7 +22,11 @@ class CudaStream final : public Stream {
  public:
   CudaStream(std::string name, int device, cudaStream_t stream)
       : name_(std::move(name)), device_(device), stream_(stream) {}
-  ~CudaStream() override { cudaStreamDestroy(stream_); }
+  // A later stream may get this one's handle, and with it the workspace that kernels keep for it.
+  ~CudaStream() override {
+    cudaStreamSynchronize(stream_);
+    cudaStreamDestroy(stream_);
+  }
 
   void submit(const std::function<absl::Status(Stream&)>& work) override {
     if (!error_.ok()) return;
@@ -68,7 +72,8 @@ class CudaMemory final : public Memory {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(int index, DeviceInfo info) : index_(index), info_(std::move(info)), kernels_(create_kernels()) {}
+  CudaDevice(int index, DeviceInfo info, std::unique_ptr<Kernels> kernels)
+      : index_(index), info_(std::move(info)), kernels_(std::move(kernels)) {}
   const DeviceInfo& info() const override { return info_; }
   Kernels& kernels() override { return *kernels_; }
 
@@ -174,7 +179,9 @@ absl::StatusOr<std::unique_ptr<Device>> open_device(const DeviceOptions& options
   }
   DeviceInfo info{.model = properties.name, .memory_bytes = properties.totalGlobalMem};
   set_peaks(info);
-  return std::make_unique<CudaDevice>(options.index, std::move(info));
+  auto kernels = create_kernels(options.index);
+  if (!kernels.ok()) return kernels.status();
+  return std::make_unique<CudaDevice>(options.index, std::move(info), *std::move(kernels));
 }
 
 }  // namespace telar::backend::cuda
