@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/backend/cuda/cuda.h"
 #include "worker/backend/cuda/memory_ops.h"
+#include "worker/backend/cuda/nccl_communicator.h"
 
 namespace telar::backend::cuda {
 namespace {
@@ -114,9 +115,9 @@ class CudaDevice final : public Device {
     return std::make_unique<CudaEvent>(event);
   }
 
-  absl::StatusOr<std::unique_ptr<Communicator>> create_communicator(KeyValueStore&,
+  absl::StatusOr<std::unique_ptr<Communicator>> create_communicator(KeyValueStore& store,
                                                                     const CommunicatorOptions& options) override {
-    return absl::UnimplementedError(absl::StrCat("communicator '", options.name, "': no collectives on CUDA devices"));
+    return NcclCommunicator::create(index_, store, options);
   }
 
   absl::Status copy_to_device(const void* host, std::byte* device, size_t bytes) override {
@@ -150,13 +151,6 @@ void set_peaks(DeviceInfo& info) {
 }
 
 }  // namespace
-
-absl::Status to_status(cudaError_t error, const std::string& call) {
-  if (error == cudaSuccess) return absl::OkStatus();
-  cudaGetLastError();
-  const std::string message = absl::StrCat(call, ": ", cudaGetErrorName(error), ": ", cudaGetErrorString(error));
-  return error == cudaErrorMemoryAllocation ? absl::ResourceExhaustedError(message) : absl::InternalError(message);
-}
 
 cudaStream_t handle_of(Stream& stream) { return static_cast<CudaStream&>(stream).handle(); }
 
