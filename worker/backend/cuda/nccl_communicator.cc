@@ -69,7 +69,7 @@ Status validate(const CommunicatorOptions& options) {
       absl::StrCat(where, "rank ", options.rank, " is not in [0, size = ", options.size, ")"));
 }
 
-Status to_status(ncclResult_t result, ncclComm_t comm) {
+Status nccl_status(ncclResult_t result, ncclComm_t comm) {
   if (result == ncclSuccess) return absl::OkStatus();
   const char* detail = ncclGetLastError(comm);
   const std::string message = absl::StrCat("NCCL: ", ncclGetErrorString(result), ": ", detail == nullptr ? "" : detail);
@@ -137,14 +137,14 @@ Status NcclCommunicator::settle(ncclResult_t result, Clock::time_point deadline)
     const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
     result = asked == ncclSuccess ? state : asked;
   }
-  return to_status(result, comm_);
+  return nccl_status(result, comm_);
 }
 
 absl::StatusOr<ncclUniqueId> NcclCommunicator::meet(KeyValueStore& store) {
   const std::string key = absl::StrCat("communicator/", options_.name, "/nccl");
   ncclUniqueId id{};
   if (options_.rank == 0) {
-    TELAR_RETURN_IF_ERROR(to_status(ncclGetUniqueId(&id), nullptr));
+    TELAR_RETURN_IF_ERROR(nccl_status(ncclGetUniqueId(&id), nullptr));
     TELAR_RETURN_IF_ERROR(store.put(key, absl::BytesToHexString(std::string(id.internal, sizeof(id.internal)))));
     return id;
   }
@@ -245,8 +245,8 @@ Status NcclCommunicator::wait_for_barrier(Clock::time_point deadline) {
     const cudaError_t done = cudaStreamQuery(barrier_stream_);
     if (done != cudaErrorNotReady) return to_status(done, "cudaStreamQuery");
     ncclResult_t state = ncclSuccess;
-    TELAR_RETURN_IF_ERROR(to_status(ncclCommGetAsyncError(comm_, &state), comm_));
-    TELAR_RETURN_IF_ERROR(to_status(state, comm_));
+    TELAR_RETURN_IF_ERROR(nccl_status(ncclCommGetAsyncError(comm_, &state), comm_));
+    TELAR_RETURN_IF_ERROR(nccl_status(state, comm_));
     if (Clock::now() >= deadline) return absl::DeadlineExceededError("a peer is not there");
     std::this_thread::sleep_for(kPoll);
   }

@@ -107,6 +107,8 @@ struct Products::Plan {
   }
 };
 
+Products::Products(cublasLtHandle_t handle, Scratch& scratch) : handle_(handle), scratch_(scratch) {}
+
 Products::~Products() {
   plans_.clear();
   cublasLtDestroy(handle_);

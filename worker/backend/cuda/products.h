@@ -47,7 +47,7 @@ class Products {
   };
   struct Plan;
 
-  Products(cublasLtHandle_t handle, Scratch& scratch) : handle_(handle), scratch_(scratch) {}
+  Products(cublasLtHandle_t handle, Scratch& scratch);
   static Key key_of(const Product& product);
   absl::StatusOr<Plan*> plan_for(cudaStream_t stream, const Product& product);
   absl::Status choose(cudaStream_t stream, const Product& product, const Key& key, Plan& plan);
