@@ -14,6 +14,16 @@ constexpr float kCubic = 0.044715f;
 // left in the result; the fast quotient is 0 for any denominator above 2^126.
 __device__ inline float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
 
+// s = sigmoid(x) and 1 - s, the latter without cancellation as e^-x s. The exponential is kept finite for that.
+struct SigmoidParts {
+  float s, rest;
+};
+__device__ inline SigmoidParts sigmoid_parts(float x) {
+  const float exponential = __expf(fminf(-x, 80.0f));
+  const float s = __fdividef(1.0f, 1.0f + exponential);
+  return {s, exponential * s};
+}
+
 struct Gelu {
   __device__ float operator()(float x) const { return x * sigmoid(kTwoRootTwoOverPi * x * (1.0f + kCubic * x * x)); }
 };
@@ -21,9 +31,9 @@ struct Gelu {
 // d/dx x s(2u) = s + x s (1 - s) 2u'.
 struct GeluBackward {
   __device__ float operator()(float dy, float x) const {
-    const float s = sigmoid(kTwoRootTwoOverPi * x * (1.0f + kCubic * x * x));
+    const auto [s, rest] = sigmoid_parts(kTwoRootTwoOverPi * x * (1.0f + kCubic * x * x));
     const float slope = kTwoRootTwoOverPi * (1.0f + 3.0f * kCubic * x * x);
-    return dy * (s + x * slope * s * (1.0f - s));
+    return dy * (s + x * slope * s * rest);
   }
 };
 
@@ -65,8 +75,8 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int i = 0; i < kN; ++i) {
     const float g = gate.get(i);
-    const float s = sigmoid(g);
-    dgate.set(i, d.get(i) * up.get(i) * (s + g * s * (1.0f - s)));
+    const auto [s, rest] = sigmoid_parts(g);
+    dgate.set(i, d.get(i) * up.get(i) * (s + g * s * rest));
     dup.set(i, d.get(i) * g * s);
   }
   store_pack<kVector, kN>(dgates, at, width, dgate);

@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(norm_threads(kTeam))
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) old[p] = load_pack<kVector, kN>(dx + start, at(p), width);
     const float mean = kCentred ? means[row] : 0.0f, rstd = rstds[row];
-    FloatPair total;  // Of g and of g n; where the row has ended, d is 0.
+    FloatPair total{0.0f, 0.0f};  // Of g and of g n; where the row has ended, d is 0.
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       const auto w = load_pack<kVector, kN>(weight, at(p), width);

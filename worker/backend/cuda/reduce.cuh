@@ -5,8 +5,9 @@
 
 namespace telar::backend::cuda {
 
+// No initializers: __shared__ variables have none.
 struct FloatPair {
-  float a = 0.0f, b = 0.0f;
+  float a, b;
 };
 __device__ inline FloatPair& operator+=(FloatPair& to, FloatPair from) {
   to.a += from.a;
