@@ -1,6 +1,7 @@
 #include "worker/backend/cuda/nccl_communicator.h"
 
 #include <atomic>
+#include <barrier>
 #include <functional>
 #include <thread>
 
@@ -23,10 +24,16 @@ CommunicatorOptions options_for(const std::string& name, int rank, int size) {
           .call_timeout = std::chrono::seconds(60)};
 }
 
+// Where the ranks' threads wait for each other. With peer access, an allocation on one device can wait for the kernels
+// of another, and they for a peer that is still allocating: so nobody communicates before all have allocated, and
+// nobody allocates before all are done.
+using Meeting = std::barrier<>;
+
 // Runs `body` once a rank, each on a thread and a GPU of its own with a connected communicator.
-using RankBody = std::function<void(Communicator&, LibraryRig&)>;
+using RankBody = std::function<void(Communicator&, LibraryRig&, Meeting&)>;
 void run_group(int size, const RankBody& body, std::chrono::milliseconds call_timeout = std::chrono::seconds(60)) {
   fakes::InProcessStore store;
+  Meeting meeting(size);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
@@ -34,11 +41,18 @@ void run_group(int size, const RankBody& body, std::chrono::milliseconds call_ti
       CommunicatorOptions options = options_for("group", rank, size);
       options.call_timeout = call_timeout;
       auto communicator = cuda::NcclCommunicator::create(rank, store, options);
-      ASSERT_TRUE(communicator.ok()) << communicator.status();
-      body(**communicator, rig);
+      EXPECT_TRUE(communicator.ok()) << communicator.status();
+      if (communicator.ok()) body(**communicator, rig, meeting);
+      meeting.arrive_and_drop();
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// After the calls of a round: waits for their results, then for the others.
+void finish(LibraryRig& rig, Meeting& meeting) {
+  EXPECT_EQ(rig.stream().synchronize(), absl::OkStatus());
+  meeting.arrive_and_wait();
 }
 
 class CudaNccl : public ::testing::TestWithParam<int> {
@@ -64,7 +78,7 @@ constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kI32};
 
 TEST_P(CudaNccl, AllReduce) {
   const int size = GetParam();
-  run_group(size, [&](Communicator& communicator, LibraryRig& rig) {
+  run_group(size, [&](Communicator& communicator, LibraryRig& rig, Meeting& meeting) {
     ASSERT_EQ(communicator.size(), size);
     for (int64_t count : kCounts) {
       for (DType dtype : kTypes) {
@@ -75,11 +89,12 @@ TEST_P(CudaNccl, AllReduce) {
         }
         Tensor x(rig, dtype, {count}, numbers(count, communicator.rank()));
         Tensor y(rig, dtype, {count}, numbers(count, communicator.rank()));
+        meeting.arrive_and_wait();
         ASSERT_EQ(communicator.all_reduce(rig.stream(), ReduceOp::kSum, x.inout()), absl::OkStatus());
         ASSERT_EQ(communicator.all_reduce(rig.stream(), ReduceOp::kMax, y.inout()), absl::OkStatus());
-        ASSERT_EQ(rig.stream().synchronize(), absl::OkStatus());
-        ASSERT_EQ(x.values(), sum) << count << " " << std::string(name_of(dtype));
-        ASSERT_EQ(y.values(), max) << count << " " << std::string(name_of(dtype));
+        finish(rig, meeting);
+        EXPECT_EQ(x.values(), sum) << count << " " << std::string(name_of(dtype));
+        EXPECT_EQ(y.values(), max) << count << " " << std::string(name_of(dtype));
       }
     }
     Tensor none(rig, DType::kF32, {0}, {});
@@ -89,7 +104,7 @@ TEST_P(CudaNccl, AllReduce) {
 
 TEST_P(CudaNccl, GatherAndScatter) {
   const int size = GetParam();
-  run_group(size, [&](Communicator& communicator, LibraryRig& rig) {
+  run_group(size, [&](Communicator& communicator, LibraryRig& rig, Meeting& meeting) {
     const int rank = communicator.rank();
     for (int64_t part : kCounts) {
       for (DType dtype : kTypes) {
@@ -100,15 +115,16 @@ TEST_P(CudaNccl, GatherAndScatter) {
         }
         Tensor x(rig, dtype, {part}, numbers(part, rank)),
             gathered(rig, dtype, {part * size}, Values(part * size, -99));
-        ASSERT_EQ(communicator.all_gather(rig.stream(), x.in(), gathered.out()), absl::OkStatus());
         Tensor scattered(rig, dtype, {part}, Values(part, -99));
+        meeting.arrive_and_wait();
+        ASSERT_EQ(communicator.all_gather(rig.stream(), x.in(), gathered.out()), absl::OkStatus());
         ASSERT_EQ(communicator.reduce_scatter(rig.stream(), ReduceOp::kSum, gathered.in(), scattered.out()),
                   absl::OkStatus());
-        ASSERT_EQ(rig.stream().synchronize(), absl::OkStatus());
-        ASSERT_EQ(gathered.values(), all);
+        finish(rig, meeting);
+        EXPECT_EQ(gathered.values(), all);
         Values want = numbers(part, rank);
         for (double& value : want) value *= size;
-        ASSERT_EQ(scattered.values(), want);
+        EXPECT_EQ(scattered.values(), want);
       }
     }
   });
@@ -116,15 +132,16 @@ TEST_P(CudaNccl, GatherAndScatter) {
 
 TEST_P(CudaNccl, InPlace) {
   const int size = GetParam();
-  run_group(size, [&](Communicator& communicator, LibraryRig& rig) {
+  run_group(size, [&](Communicator& communicator, LibraryRig& rig, Meeting& meeting) {
     const int64_t part = 4096;
     Tensor all(rig, DType::kF32, {part * size}, numbers(part * size, communicator.rank()));
     View shard = all.out();
     shard.shape = Shape{part};
     shard.data += communicator.rank() * part * static_cast<int64_t>(sizeof(float));
+    meeting.arrive_and_wait();
     ASSERT_EQ(communicator.reduce_scatter(rig.stream(), ReduceOp::kSum, all.in(), Out(shard)), absl::OkStatus());
     ASSERT_EQ(communicator.all_gather(rig.stream(), In(shard), all.out()), absl::OkStatus());
-    ASSERT_EQ(rig.stream().synchronize(), absl::OkStatus());
+    finish(rig, meeting);
     Values want = numbers(part * size, 0);
     for (double& value : want) value = value * size + size * (size - 1);
     EXPECT_EQ(all.values(), want);
@@ -133,11 +150,12 @@ TEST_P(CudaNccl, InPlace) {
 
 TEST_P(CudaNccl, BroadcastFromEveryRoot) {
   const int size = GetParam();
-  run_group(size, [&](Communicator& communicator, LibraryRig& rig) {
+  run_group(size, [&](Communicator& communicator, LibraryRig& rig, Meeting& meeting) {
     for (int root = 0; root < size; ++root) {
       Tensor x(rig, DType::kBF16, {777}, numbers(777, communicator.rank()));
+      meeting.arrive_and_wait();
       ASSERT_EQ(communicator.broadcast(rig.stream(), root, x.inout()), absl::OkStatus());
-      ASSERT_EQ(rig.stream().synchronize(), absl::OkStatus());
+      finish(rig, meeting);
       EXPECT_EQ(x.values(), numbers(777, root));
     }
   });
@@ -146,7 +164,8 @@ TEST_P(CudaNccl, BroadcastFromEveryRoot) {
 TEST_P(CudaNccl, BarrierHoldsUntilAllAreThere) {
   const int size = GetParam();
   std::atomic<int> arrived{0};
-  run_group(size, [&](Communicator& communicator, LibraryRig&) {
+  run_group(size, [&](Communicator& communicator, LibraryRig&, Meeting& meeting) {
+    meeting.arrive_and_wait();
     for (int round = 1; round <= 20; ++round) {
       arrived.fetch_add(1);
       ASSERT_EQ(communicator.barrier(), absl::OkStatus());
@@ -157,17 +176,18 @@ TEST_P(CudaNccl, BarrierHoldsUntilAllAreThere) {
 
 TEST_P(CudaNcclPeers, SendAndReceiveRoundTheRing) {
   const int size = GetParam();
-  run_group(size, [&](Communicator& communicator, LibraryRig& rig) {
+  run_group(size, [&](Communicator& communicator, LibraryRig& rig, Meeting& meeting) {
     const int rank = communicator.rank(), right = (rank + 1) % size, left = (rank + size - 1) % size;
     for (int64_t count : kCounts) {
       Tensor x(rig, DType::kF32, {count}, numbers(count, rank)), y(rig, DType::kF32, {count}, Values(count, -99));
+      meeting.arrive_and_wait();
       for (int turn = 0; turn < 2; ++turn) {  // Rank 0 receives last, else all would wait for all.
         const bool sends = (turn == 0) == (rank != 0);
         ASSERT_EQ(
             sends ? communicator.send(rig.stream(), right, x.in()) : communicator.recv(rig.stream(), left, y.out()),
             absl::OkStatus());
       }
-      ASSERT_EQ(rig.stream().synchronize(), absl::OkStatus());
+      finish(rig, meeting);
       EXPECT_EQ(y.values(), numbers(count, left));
     }
   });
@@ -177,7 +197,8 @@ TEST_P(CudaNcclPeers, APeerThatDoesNotComeToTheBarrierIsADeadline) {
   std::atomic<bool> done{false};
   run_group(
       GetParam(),
-      [&](Communicator& communicator, LibraryRig&) {
+      [&](Communicator& communicator, LibraryRig&, Meeting& meeting) {
+        meeting.arrive_and_wait();
         ASSERT_EQ(communicator.barrier(), absl::OkStatus());  // Connections are made.
         if (communicator.rank() > 0) {
           done.wait(false);
@@ -201,7 +222,7 @@ class CudaNcclAlone : public ::testing::Test {
 };
 
 TEST_F(CudaNcclAlone, CallsOfAGroupOfOneAreChecked) {
-  run_group(1, [](Communicator& communicator, LibraryRig& rig) {
+  run_group(1, [](Communicator& communicator, LibraryRig& rig, Meeting&) {
     Tensor x(rig, DType::kF32, {3}, {1, 2, 3}), y(rig, DType::kF32, {4}, {1, 2, 3, 4});
     const absl::Status status = communicator.all_gather(rig.stream(), x.in(), y.out());
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -209,7 +230,7 @@ TEST_F(CudaNcclAlone, CallsOfAGroupOfOneAreChecked) {
                 HasSubstr("communicator 'group', all_gather, rank 0 of 1: y: 4 elements, wanted 1 * 3"));
     EXPECT_EQ(communicator.barrier(), status);
   });
-  run_group(1, [](Communicator& communicator, LibraryRig& rig) {
+  run_group(1, [](Communicator& communicator, LibraryRig& rig, Meeting&) {
     Tensor x(rig, DType::kF32, {3}, {1, 2, 3});
     EXPECT_THAT(std::string(communicator.send(rig.stream(), 0, x.in()).message()), HasSubstr("peer: 0 is this rank"));
   });
