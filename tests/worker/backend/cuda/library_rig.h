@@ -41,6 +41,7 @@ class LibraryRig final : public Rig {
   void upload(const void* host, std::byte* device, size_t bytes) override;
   void download(const std::byte* device, void* host, size_t bytes) override;
   void set_threads(int) override {}
+  bool refuses_values() const override { return false; }
   void set_aligned(bool aligned) { aligned_ = aligned; }
   void release();  // All memory so far.
 
