@@ -12,8 +12,8 @@
 
 namespace telar::backend::cuda {
 
-// OK, or the error of `call` by name and text: INTERNAL, RESOURCE_EXHAUSTED when memory ran out. Clears the runtime's
-// own memory of the error where it allows that.
+// errors.cc. OK, or the error of `call` by name and text: INTERNAL, RESOURCE_EXHAUSTED when memory ran out. Clears the
+// runtime's own memory of the error where it allows that.
 absl::Status to_status(cudaError_t error, const std::string& call);
 
 // kernels.cc. Launches on the stream's CUDA stream; the current device must be the stream's, and `device`.

@@ -2,17 +2,16 @@
 #pragma once
 
 #include <cublasLt.h>
-#include <cuda_runtime_api.h>
 #include <cudnn.h>
 
 #include <string>
 
 #include "absl/status/status.h"
+#include "worker/backend/cuda/cuda.h"
 
 namespace telar::backend::cuda {
 
-// RESOURCE_EXHAUSTED when memory ran out, UNIMPLEMENTED when the library has no kernel for it, else INTERNAL.
-absl::Status to_status(cudaError_t error, const std::string& call);
+// As for the runtime's errors in cuda.h; UNIMPLEMENTED: the library has no kernel for what was asked.
 absl::Status to_status(cublasStatus_t error, const std::string& call);
 absl::Status to_status(cudnnStatus_t error, const std::string& call);
 

@@ -150,7 +150,9 @@ Products::Key Products::key_of(const Product& product) {
           .d_type = product.d_type,
           .a_alignment = alignment_of(product.a, product.a_type),
           .b_alignment = alignment_of(product.b, product.b_type),
-          .d_alignment = alignment_of(product.d, product.d_type)};
+          // The bias is read as the result is written.
+          .d_alignment = std::min(alignment_of(product.d, product.d_type),
+                                  product.bias == nullptr ? 256 : alignment_of(product.bias, product.bias_type))};
 }
 
 absl::Status Products::run(cudaStream_t stream, const Product& product) {
