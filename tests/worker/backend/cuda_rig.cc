@@ -50,6 +50,7 @@ class CudaRig final : public Rig {
   }
   void set_threads(int) override {}
   bool refuses_values() const override { return false; }
+  bool rounds_probabilities() const override { return true; }
 
  private:
   Device& device_;

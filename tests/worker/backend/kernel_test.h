@@ -32,6 +32,8 @@ class Rig {
   virtual void set_threads(int threads) = 0;
   // Whether the kernels look at ids and targets before they compute; where those are on a device they cannot.
   virtual bool refuses_values() const = 0;
+  // Whether bf16 attention rounds the probabilities to bf16 for its second product, as tensor cores need them.
+  virtual bool rounds_probabilities() const { return false; }
 };
 // Null when this machine has no such device: then every test is skipped.
 std::unique_ptr<Rig> make_rig();

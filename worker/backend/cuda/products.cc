@@ -67,6 +67,11 @@ class Timer {
   cudaEvent_t start_ = nullptr, stop_ = nullptr;
 };
 
+// cuBLASLt adds the bias to a product that is rounded to bf16 already where rows are no whole number of 16 bytes.
+bool rounds_twice(const Product& product) {
+  return product.bias != nullptr && product.d_type == DType::kBF16 && (product.m % 8 != 0 || product.k % 8 != 0);
+}
+
 }  // namespace
 
 struct Products::Plan {
@@ -156,7 +161,7 @@ Products::Key Products::key_of(const Product& product) {
 }
 
 absl::Status Products::run(cudaStream_t stream, const Product& product) {
-  if (!has_types(product)) return to_status(launch_product(stream, product), "product");
+  if (!has_types(product) || rounds_twice(product)) return to_status(launch_product(stream, product), "product");
   const std::lock_guard lock(mutex_);
   absl::StatusOr<Plan*> plan = plan_for(stream, product);
   if (!plan.ok()) return plan.status();
