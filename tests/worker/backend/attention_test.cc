@@ -34,7 +34,9 @@ TEST_P(AttentionTest, Forward) {
     Tensor lse = filled(DType::kF32, {d.batch, d.heads, d.sequence}, -9);
     ok(kernels().attention(stream(), d, qkv.in(), o.out(), lse.out()));
     const auto want = reference::attention(shape(d), qkv.values());
-    expect_close(o.values(), want.o, rounded(GetParam(), 3), "o");
+    // Rounded probabilities: 2^-9 of a mean of |v| at the most, and half of that again for the sum that divides them.
+    const bool coarse = GetParam() == DType::kBF16 && rig().rounds_probabilities();
+    expect_close(o.values(), want.o, coarse ? Tolerance{1.0 / 256, 1.0 / 128} : rounded(GetParam(), 3), "o");
     expect_close(lse.values(), want.lse, {1e-5, 1e-5}, "lse");
   }
 }

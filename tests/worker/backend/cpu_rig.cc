@@ -39,6 +39,7 @@ class CpuRig final : public Rig {
     if (bytes > 0) std::memcpy(host, device, bytes);
   }
   void set_threads(int threads) override { omp_set_num_threads(threads); }
+  bool refuses_values() const override { return true; }
 
  private:
   std::unique_ptr<Kernels> own_kernels_;

@@ -73,8 +73,10 @@ TEST_P(CrossEntropyTest, NanShows) {
 
 TEST_F(CrossEntropyTest, Refusals) {
   Tensor logits = filled(DType::kF32, {2, 5}, 0), one = filled(DType::kF32, {1}, 1), two = filled(DType::kF32, {2}, 1);
-  expect_refused(kernels().cross_entropy(stream(), ids({0, 4}).in(), one.in(), 4, logits.inout(), one.inout()),
-                 {"cross_entropy: targets", "got 4 at token 1", "vocab = 4"});
+  if (rig().refuses_values()) {
+    expect_refused(kernels().cross_entropy(stream(), ids({0, 4}).in(), one.in(), 4, logits.inout(), one.inout()),
+                   {"cross_entropy: targets", "got 4 at token 1", "vocab = 4"});
+  }
   expect_refused(kernels().cross_entropy(stream(), ids({0, 1}).in(), one.in(), 6, logits.inout(), one.inout()),
                  {"cross_entropy: vocab", "got 6", "5 columns"});
   expect_refused(kernels().cross_entropy_loss(stream(), ids({0, 1}).in(), two.in(), 5, logits.in(), one.inout()),

@@ -58,12 +58,14 @@ TEST_F(EmbeddingTest, Refusals) {
   const auto embed = [&](const std::vector<int32_t>& id, In positions, Out out) {
     return kernels().embedding(stream(), ids(id).in(), table.in(), positions, 3, out);
   };
-  expect_refused(embed({0, 5, 1}, In(), y.out()), {"embedding: ids", "got 5 at token 1", "0 to 4"});
-  expect_refused(embed({0, 1, -1}, In(), y.out()), {"embedding: ids", "got -1 at token 2"});
+  if (rig().refuses_values()) {
+    expect_refused(embed({0, 5, 1}, In(), y.out()), {"embedding: ids", "got 5 at token 1", "0 to 4"});
+    expect_refused(embed({0, 1, -1}, In(), y.out()), {"embedding: ids", "got -1 at token 2"});
+    expect_refused(kernels().embedding_backward(stream(), ids({0, 9, 0}).in(), y.in(), 3, table.inout(), InOut()),
+                   {"embedding_backward: ids", "got 9"});
+  }
   expect_refused(embed({0, 1, 2}, short_positions.in(), y.out()), {"embedding: positions", "got 2", "sequence = 3"});
   expect_refused(embed({0, 1, 2}, In(), narrow.out()), {"embedding: y", "got f32 [3, 7]", "[3, 8]"});
-  expect_refused(kernels().embedding_backward(stream(), ids({0, 9, 0}).in(), y.in(), 3, table.inout(), InOut()),
-                 {"embedding_backward: ids", "got 9"});
   Tensor half = filled(DType::kBF16, {5, 8}, 0);
   expect_refused(kernels().embedding_backward(stream(), ids({0, 1, 0}).in(), y.in(), 3, half.inout(), InOut()),
                  {"embedding_backward: dtable", "got bf16"});

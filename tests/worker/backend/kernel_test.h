@@ -30,7 +30,12 @@ class Rig {
   virtual void download(const std::byte* device, void* host, size_t bytes) = 0;
   // Threads that kernels may use from now on; a device without such a notion ignores it.
   virtual void set_threads(int threads) = 0;
+  // Whether the kernels look at ids and targets before they compute; where those are on a device they cannot.
+  virtual bool refuses_values() const = 0;
+  // Whether bf16 attention rounds the probabilities to bf16 for its second product, as tensor cores need them.
+  virtual bool rounds_probabilities() const { return false; }
 };
+// Null when this machine has no such device: then every test is skipped.
 std::unique_ptr<Rig> make_rig();
 // Another stream and other memory on the device of `rig`, with the same Kernels object; not to outlive it.
 std::unique_ptr<Rig> make_rig_beside(Rig& rig);
@@ -65,6 +70,9 @@ void expect_refused(const absl::Status& status, const std::vector<std::string>& 
 class KernelTest : public ::testing::TestWithParam<DType> {
  protected:
   KernelTest() : rig_(make_rig()) {}
+  void SetUp() override {
+    if (rig_ == nullptr) GTEST_SKIP() << "no device";
+  }
   Kernels& kernels() { return rig_->kernels(); }
   Stream& stream() { return rig_->stream(); }
   Rig& rig() { return *rig_; }

@@ -12,12 +12,12 @@
 
 namespace telar::backend::cuda {
 
-// OK, or the error of `call` by name and text: INTERNAL, RESOURCE_EXHAUSTED when memory ran out. Clears the runtime's
-// own memory of the error where it allows that.
+// errors.cc. OK, or the error of `call` by name and text: INTERNAL, RESOURCE_EXHAUSTED when memory ran out. Clears the
+// runtime's own memory of the error where it allows that.
 absl::Status to_status(cudaError_t error, const std::string& call);
 
-// kernels.cc. Launches on the stream's CUDA stream; the current device must be the stream's.
-std::unique_ptr<Kernels> create_kernels();
+// kernels.cc. Launches on the stream's CUDA stream; the current device must be the stream's, and `device`.
+absl::StatusOr<std::unique_ptr<Kernels>> create_kernels(int device);
 
 // device.cc. FAILED_PRECONDITION: no driver, no GPU, no such index, or a GPU that this module holds no code for.
 absl::StatusOr<std::unique_ptr<Device>> open_device(const DeviceOptions& options);

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/backend/cuda/cuda.h"
 #include "worker/backend/cuda/memory_ops.h"
+#include "worker/backend/cuda/nccl_communicator.h"
 
 namespace telar::backend::cuda {
 namespace {
@@ -22,7 +23,11 @@ class CudaStream final : public Stream {
  public:
   CudaStream(std::string name, int device, cudaStream_t stream)
       : name_(std::move(name)), device_(device), stream_(stream) {}
-  ~CudaStream() override { cudaStreamDestroy(stream_); }
+  // A later stream may get this one's handle, and with it the workspace that kernels keep for it.
+  ~CudaStream() override {
+    cudaStreamSynchronize(stream_);
+    cudaStreamDestroy(stream_);
+  }
 
   void submit(const std::function<absl::Status(Stream&)>& work) override {
     if (!error_.ok()) return;
@@ -68,7 +73,8 @@ class CudaMemory final : public Memory {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(int index, DeviceInfo info) : index_(index), info_(std::move(info)), kernels_(create_kernels()) {}
+  CudaDevice(int index, DeviceInfo info, std::unique_ptr<Kernels> kernels)
+      : index_(index), info_(std::move(info)), kernels_(std::move(kernels)) {}
   const DeviceInfo& info() const override { return info_; }
   Kernels& kernels() override { return *kernels_; }
 
@@ -109,9 +115,9 @@ class CudaDevice final : public Device {
     return std::make_unique<CudaEvent>(event);
   }
 
-  absl::StatusOr<std::unique_ptr<Communicator>> create_communicator(KeyValueStore&,
+  absl::StatusOr<std::unique_ptr<Communicator>> create_communicator(KeyValueStore& store,
                                                                     const CommunicatorOptions& options) override {
-    return absl::UnimplementedError(absl::StrCat("communicator '", options.name, "': no collectives on CUDA devices"));
+    return NcclCommunicator::create(index_, store, options);
   }
 
   absl::Status copy_to_device(const void* host, std::byte* device, size_t bytes) override {
@@ -146,13 +152,6 @@ void set_peaks(DeviceInfo& info) {
 
 }  // namespace
 
-absl::Status to_status(cudaError_t error, const std::string& call) {
-  if (error == cudaSuccess) return absl::OkStatus();
-  cudaGetLastError();
-  const std::string message = absl::StrCat(call, ": ", cudaGetErrorName(error), ": ", cudaGetErrorString(error));
-  return error == cudaErrorMemoryAllocation ? absl::ResourceExhaustedError(message) : absl::InternalError(message);
-}
-
 cudaStream_t handle_of(Stream& stream) { return static_cast<CudaStream&>(stream).handle(); }
 
 absl::StatusOr<std::unique_ptr<Device>> open_device(const DeviceOptions& options) {
@@ -174,7 +173,9 @@ absl::StatusOr<std::unique_ptr<Device>> open_device(const DeviceOptions& options
   }
   DeviceInfo info{.model = properties.name, .memory_bytes = properties.totalGlobalMem};
   set_peaks(info);
-  return std::make_unique<CudaDevice>(options.index, std::move(info));
+  auto kernels = create_kernels(options.index);
+  if (!kernels.ok()) return kernels.status();
+  return std::make_unique<CudaDevice>(options.index, std::move(info), *std::move(kernels));
 }
 
 }  // namespace telar::backend::cuda

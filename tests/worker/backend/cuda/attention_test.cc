@@ -1,0 +1,165 @@
+#include "tests/reference/attention.h"
+
+#include <cmath>
+
+#include "tests/worker/backend/cuda/library_rig.h"
+
+namespace telar::backend::testing {
+namespace {
+
+class CudaAttention : public LibraryTest {
+ protected:
+  std::vector<AttentionDims> dims() {
+    std::vector<AttentionDims> all = {{1, 1, 1, 1, 1},     {2, 3, 2, 1, 8},    {1, 63, 1, 1, 17},  {1, 64, 2, 2, 16},
+                                      {1, 65, 3, 1, 32},   {2, 129, 4, 2, 6},  {1, 257, 2, 1, 64}, {1, 321, 1, 1, 128},
+                                      {2, 256, 8, 2, 64},  {2, 200, 8, 2, 64}, {2, 256, 6, 6, 64}, {1, 256, 4, 1, 96},
+                                      {1, 100, 2, 1, 200}, {1, 70, 2, 1, 256}, {1, 70, 1, 1, 300}};
+    for (int i = 0; i < 4; ++i) {
+      const int64_t kv = pick(1, 3);
+      all.push_back({pick(1, 2), pick(1, 300), kv * pick(1, 3), kv, 2 * pick(1, 40)});
+    }
+    all.push_back({1, 1024, 12, 12, 64});  // GPT-2 124M.
+    all.push_back({1, 512, 32, 8, 128});   // Llama 3 8B.
+    return all;
+  }
+  static reference::AttentionShape shape(const AttentionDims& d) {
+    return {d.batch, d.sequence, d.heads, d.kv_heads, d.head_dim};
+  }
+  static ::testing::Message name(const AttentionDims& d) {
+    return ::testing::Message() << "batch " << d.batch << ", sequence " << d.sequence << ", heads " << d.heads << "/"
+                                << d.kv_heads << ", head_dim " << d.head_dim;
+  }
+  // cuDNN rounds probabilities and score gradients to bf16 before it multiplies with them.
+  static bool is_fused(const AttentionDims& d, DType dtype) {
+    return dtype == DType::kBF16 && d.head_dim % 8 == 0 && d.head_dim >= 32 && d.head_dim <= 256 && d.sequence >= 64;
+  }
+  // Of the heads [from, to) of rows of `heads`: |got - want| / |want| as vectors.
+  static double relative_error(const Values& got, const Values& want, int64_t dim, int64_t heads, int64_t from,
+                               int64_t to) {
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      const int64_t head = static_cast<int64_t>(i) / dim % heads;
+      if (head < from || head >= to) continue;
+      difference += (got[i] - want[i]) * (got[i] - want[i]);
+      norm += want[i] * want[i];
+    }
+    return norm == 0 ? std::sqrt(difference) : std::sqrt(difference / norm);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Types, CudaAttention, ::testing::Values(DType::kF32, DType::kBF16));
+
+TEST_P(CudaAttention, Forward) {
+  for (const AttentionDims& d : dims()) {
+    SCOPED_TRACE(name(d));
+    const int64_t tokens = d.batch * d.sequence, width = shape(d).width();
+    Tensor qkv = tensor(GetParam(), {tokens, width}, random(tokens * width));
+    Tensor o = filled(GetParam(), {tokens, d.heads * d.head_dim}, NAN);
+    Tensor lse = filled(DType::kF32, {d.batch, d.heads, d.sequence}, NAN);
+    ok(ops().attention(stream(), d, qkv.in(), o.out(), lse.out()));
+    const auto want = reference::attention(shape(d), qkv.values());
+    const bool fused = is_fused(d, GetParam());
+    expect_close(o.values(), want.o, fused ? Tolerance{0.02, 1.0 / 64} : rounded(GetParam(), 3), "o");
+    expect_close(lse.values(), want.lse, fused ? Tolerance{1e-4, 1e-4} : Tolerance{1e-5, 1e-5}, "lse");
+    EXPECT_LT(relative_error(o.values(), want.o, d.head_dim, d.heads, 0, d.heads), 1e-2);
+    rig().release();
+  }
+}
+
+TEST_P(CudaAttention, Backward) {
+  for (const AttentionDims& d : dims()) {
+    SCOPED_TRACE(name(d));
+    const int64_t tokens = d.batch * d.sequence, width = shape(d).width(), out = d.heads * d.head_dim;
+    Tensor qkv = tensor(GetParam(), {tokens, width}, random(tokens * width));
+    const auto forward = reference::attention(shape(d), qkv.values());
+    Tensor o = tensor(GetParam(), {tokens, out}, forward.o);
+    Tensor lse = tensor(DType::kF32, {d.batch, d.heads, d.sequence}, forward.lse);
+    Tensor d_o = tensor(GetParam(), {tokens, out}, random(tokens * out));
+    Tensor dqkv = filled(GetParam(), {tokens, width}, NAN);
+    ok(ops().attention_backward(stream(), d, qkv.in(), o.in(), lse.in(), d_o.in(), dqkv.out()));
+    const Values want = reference::attention_backward(shape(d), qkv.values(), d_o.values()), got = dqkv.values();
+    Tolerance allowed = GetParam() == DType::kBF16 ? Tolerance{0.03, 0.02} : Tolerance{5e-5, 5e-5};
+    if (is_fused(d, GetParam())) {
+      allowed = {0.1, 0.03};
+      const int64_t k = d.heads, v = k + d.kv_heads, all = v + d.kv_heads;
+      EXPECT_LT(relative_error(got, want, d.head_dim, all, 0, k), 1e-2) << "dq";
+      EXPECT_LT(relative_error(got, want, d.head_dim, all, k, v), 1e-2) << "dk";
+      EXPECT_LT(relative_error(got, want, d.head_dim, all, v, all), 1e-2) << "dv";
+    }
+    expect_close(got, want, allowed, "dqkv");
+    rig().release();
+  }
+}
+
+// Without the alignment that cuDNN wants.
+TEST_F(CudaAttention, OddAddresses) {
+  const AttentionDims d{1, 130, 2, 1, 64};
+  rig().set_aligned(false);
+  Tensor qkv = tensor(DType::kBF16, {130, 256}, random(130 * 256)), o = filled(DType::kBF16, {130, 128}, NAN);
+  Tensor lse = filled(DType::kF32, {1, 2, 130}, NAN);
+  ok(ops().attention(stream(), d, qkv.in(), o.out(), lse.out()));
+  const auto want = reference::attention(shape(d), qkv.values());
+  expect_close(o.values(), want.o, rounded(DType::kBF16, 3), "o");
+  expect_close(lse.values(), want.lse, {1e-5, 1e-5}, "lse");
+}
+
+TEST_F(CudaAttention, LargeScores) {
+  const AttentionDims d{1, 130, 1, 1, 16};
+  Tensor qkv = tensor(DType::kF32, {130, 48}, random(130 * 48, 30.0));
+  Tensor o = filled(DType::kF32, {130, 16}, 0), lse = filled(DType::kF32, {1, 1, 130}, 0);
+  ok(ops().attention(stream(), d, qkv.in(), o.out(), lse.out()));
+  const auto want = reference::attention(shape(d), qkv.values());
+  // Scores near 10^4 have f32 errors near 10^-3, and so have their exponents.
+  expect_close(o.values(), want.o, {0.2, 5e-3}, "o");
+  expect_close(lse.values(), want.lse, {1e-3, 1e-6}, "lse");
+}
+
+// f32 is deterministic in both directions; cuDNN's forward is too.
+TEST_P(CudaAttention, CanBeCapturedAndRepeats) {
+  const AttentionDims d{2, 256, 8, 2, 64};
+  const int64_t tokens = 512, width = 768, out = 512;
+  Tensor qkv = tensor(GetParam(), {tokens, width}, random(tokens * width));
+  Tensor d_o = tensor(GetParam(), {tokens, out}, random(tokens * out));
+  Tensor o = filled(GetParam(), {tokens, out}, NAN), lse = filled(DType::kF32, {2, 8, 256}, NAN);
+  Tensor dqkv = filled(GetParam(), {tokens, width}, NAN);
+  const auto step = [&] {
+    absl::Status status = ops().attention(stream(), d, qkv.in(), o.out(), lse.out());
+    if (!status.ok()) return status;
+    return ops().attention_backward(stream(), d, qkv.in(), o.in(), lse.in(), d_o.in(), dqkv.out());
+  };
+  ok(step());
+  const auto eager_o = o.bytes(), eager_lse = lse.bytes(), eager_bytes = dqkv.bytes();
+  const Values eager = dqkv.values();
+  run_captured(step);
+  EXPECT_EQ(o.bytes(), eager_o);
+  EXPECT_EQ(lse.bytes(), eager_lse);
+  if (GetParam() == DType::kF32) {
+    EXPECT_EQ(dqkv.bytes(), eager_bytes);
+  } else {
+    expect_close(dqkv.values(), eager, {1e-2, 1e-2}, "dqkv");
+  }
+}
+
+TEST_F(CudaAttention, AFirstCallUnderCaptureIsRefused) {
+  const AttentionDims d{1, 192, 1, 1, 64};
+  Tensor qkv = tensor(DType::kBF16, {192, 192}, random(192 * 192)), o = filled(DType::kBF16, {192, 64}, 0);
+  Tensor lse = filled(DType::kF32, {192}, 0);
+  absl::Status status;
+  run_captured([&] {
+    status = ops().attention(stream(), d, qkv.in(), o.out(), lse.out());
+    return absl::OkStatus();
+  });
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+}
+
+TEST_F(CudaAttention, Refusals) {
+  Tensor o = filled(DType::kF32, {4, 12}, 0), lse = filled(DType::kF32, {8}, 0);
+  expect_refused(ops().attention(stream(), {1, 4, 2, 1, 6}, o.in(), o.out(), lse.out()),
+                 {"attention: qkv", "[4, 12]", "[4, 24]"});
+  Tensor wide = filled(DType::kF32, {1, 3 * 520}, 0), wide_o = filled(DType::kF32, {1, 520}, 0);
+  expect_refused(
+      ops().attention(stream(), {1, 1, 1, 1, 520}, wide.in(), wide_o.out(), filled(DType::kF32, {1}, 0).out()),
+      {"attention: dims.head_dim", "got 520", "512"});
+}
+
+}  // namespace
+}  // namespace telar::backend::testing

@@ -1,0 +1,67 @@
+// The class behind create_kernels(). One .cu an op family defines its methods: layer_norm.cu, cross_entropy.cu, ...
+//
+// Ids and targets live on the device, so nobody looks at them before the launch: an id outside [0, V) counts as a row
+// of zeros that gets no gradient, a target of `vocab` or more as none. The data loader checks them.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "worker/backend/cuda/library_ops.h"
+#include "worker/backend/cuda/workspace.h"
+#include "worker/backend/kernels.h"
+
+namespace telar::backend::cuda {
+
+// Launches on the stream's CUDA stream. The current device must be the stream's.
+class CudaKernels final : public Kernels {
+ public:
+  explicit CudaKernels(std::unique_ptr<LibraryOps> library) : library_(std::move(library)) {}
+
+  absl::Status fill(Stream&, float value, Out x) override;
+  absl::Status copy(Stream&, In x, Out y) override;
+  absl::Status cast(Stream&, In x, Out y) override;
+  absl::Status add(Stream&, In a, In b, Out y) override;
+  absl::Status random_normal(Stream&, RandomKey key, float stddev, Out x) override;
+
+  absl::Status embedding(Stream&, In ids, In table, In positions, int64_t sequence, Out y) override;
+  absl::Status embedding_backward(Stream&, In ids, In dy, int64_t sequence, InOut dtable, InOut dpositions) override;
+
+  absl::Status linear(Stream&, In x, In weight, In bias, Out y) override;
+  absl::Status linear_dgrad(Stream&, In dy, In weight, Out dx) override;
+  absl::Status linear_wgrad(Stream&, In dy, In x, InOut dweight, InOut dbias) override;
+
+  // Rows of at most 16384 columns, in both norms; UNIMPLEMENTED above.
+  absl::Status layer_norm(Stream&, In residual, In delta, In weight, In bias, float epsilon, Out sum, Out y, Out mean,
+                          Out rstd) override;
+  absl::Status layer_norm_backward(Stream&, In dy, In x, In weight, In mean, In rstd, InOut dx, InOut dweight,
+                                   InOut dbias) override;
+  absl::Status rms_norm(Stream&, In residual, In delta, In weight, float epsilon, Out sum, Out y, Out rstd) override;
+  absl::Status rms_norm_backward(Stream&, In dy, In x, In weight, In rstd, InOut dx, InOut dweight) override;
+
+  absl::Status gelu(Stream&, In x, Out y) override;
+  absl::Status gelu_backward(Stream&, In dy, In x, Out dx) override;
+  absl::Status swiglu(Stream&, In gate_up, Out y) override;
+  absl::Status swiglu_backward(Stream&, In dy, In gate_up, Out dgate_up) override;
+
+  absl::Status rope(Stream&, const AttentionDims& dims, In table, InOut qkv) override;
+  absl::Status rope_backward(Stream&, const AttentionDims& dims, In table, InOut dqkv) override;
+  absl::Status attention(Stream&, const AttentionDims& dims, In qkv, Out o, Out lse) override;
+  absl::Status attention_backward(Stream&, const AttentionDims& dims, In qkv, In o, In lse, In d_o, Out dqkv) override;
+
+  absl::Status count_valid(Stream&, In targets, InOut count) override;
+  absl::Status cross_entropy(Stream&, In targets, In count, int64_t vocab, InOut logits, InOut loss) override;
+  absl::Status cross_entropy_loss(Stream&, In targets, In count, int64_t vocab, In logits, InOut loss) override;
+
+  absl::Status sum_squares(Stream&, In x, InOut sum) override;
+  absl::Status clip_scale(Stream&, In sum_squares, float max_norm, Out norm, Out scale) override;
+  absl::Status adamw(Stream&, const AdamWParams& params, In grad, In scale, In step, InOut master, InOut exp_avg,
+                     InOut exp_avg_sq, Out weight) override;
+
+ private:
+  const std::unique_ptr<LibraryOps> library_;
+  Workspaces workspaces_;
+};
+
+}  // namespace telar::backend::cuda

@@ -1,0 +1,30 @@
+// LibraryOps as it is: linear.cc and attention.cc hold the methods, one file an op family as in cpu/.
+#pragma once
+
+#include <memory>
+
+#include "worker/backend/cuda/library_ops.h"
+#include "worker/backend/cuda/products.h"
+#include "worker/backend/cuda/scratch.h"
+#include "worker/backend/cuda/sdpa.h"
+
+namespace telar::backend::cuda {
+
+class CudaLibraryOps final : public LibraryOps {
+ public:
+  explicit CudaLibraryOps(int device) : scratch_(device) {}
+  absl::Status open(int device);
+
+  absl::Status linear(Stream&, In x, In weight, In bias, Out y) override;
+  absl::Status linear_dgrad(Stream&, In dy, In weight, Out dx) override;
+  absl::Status linear_wgrad(Stream&, In dy, In x, InOut dweight) override;
+  absl::Status attention(Stream&, const AttentionDims&, In qkv, Out o, Out lse) override;
+  absl::Status attention_backward(Stream&, const AttentionDims&, In qkv, In o, In lse, In d_o, Out dqkv) override;
+
+ private:
+  Scratch scratch_;  // Outlives what uses it.
+  std::unique_ptr<Products> products_;
+  std::unique_ptr<Sdpa> sdpa_;
+};
+
+}  // namespace telar::backend::cuda

@@ -1,0 +1,193 @@
+#include <bit>
+#include <cub/device/device_radix_sort.cuh>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "worker/backend/check.h"
+#include "worker/backend/cuda/cuda.h"
+#include "worker/backend/cuda/cuda_kernels.h"
+#include "worker/backend/cuda/pack.cuh"
+
+namespace telar::backend::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kWarps = kThreads / 32;
+
+// Block x: token x. `positions` may be null.
+template <bool kVector, typename T, typename W>
+__global__ void __launch_bounds__(kThreads)
+    embedding_kernel(const int32_t* ids, const W* __restrict__ table, const W* __restrict__ positions, int64_t vocab,
+                     int64_t sequence, int64_t width, T* y) {
+  constexpr int kN = kPackSize<T>;
+  const int64_t token = blockIdx.x;
+  const int64_t id = ids[token];
+  const bool known = id >= 0 && id < vocab;
+  for (int64_t at = threadIdx.x * kN; at < width; at += kThreads * kN) {
+    Pack<W, kN> word{}, position{};
+    if (known) word = load_pack<kVector, kN>(table + id * width, at, width);
+    if (positions != nullptr) position = load_pack<kVector, kN>(positions + token % sequence * width, at, width);
+    Pack<T, kN> sum;
+#pragma unroll
+    for (int i = 0; i < kN; ++i) sum.set(i, word.get(i) + position.get(i));
+    store_pack<kVector, kN>(y + token * width, at, width, sum);
+  }
+}
+
+// What is sorted: the ids, and the tokens that have them. An id outside the vocabulary becomes `vocab`, the last of
+// all.
+__global__ void __launch_bounds__(kThreads)
+    sort_keys_kernel(const int32_t* ids, int64_t tokens, uint32_t vocab, uint32_t* keys, uint32_t* order) {
+  const int64_t token = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (token >= tokens) return;
+  const uint32_t id = static_cast<uint32_t>(ids[token]);
+  keys[token] = id < vocab ? id : vocab;
+  order[token] = static_cast<uint32_t>(token);
+}
+
+// Block (x, y): if an id's run in the sorted keys starts at x, the sum of its tokens' gradients, 32 packs of columns.
+// The warps take 32 tokens of the run in turn, and their sums are added in order.
+template <bool kVector, typename T>
+__global__ void __launch_bounds__(kThreads) add_runs_kernel(const uint32_t* keys, const uint32_t* order, int64_t tokens,
+                                                            uint32_t vocab, const T* dy, int64_t width, float* dtable) {
+  constexpr int kN = kPackSize<T>, kColumns = 32 * kN;
+  const int64_t start = blockIdx.x;
+  const uint32_t id = keys[start];
+  if (id >= vocab || (start > 0 && keys[start - 1] == id)) return;  // The whole block.
+  __shared__ float sums[kWarps][kColumns];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int64_t first_column = static_cast<int64_t>(blockIdx.y) * kColumns;
+  const int64_t at = first_column + lane * kN;
+  float sum[kN] = {};
+  for (int64_t chunk = start + 32 * warp;; chunk += kThreads) {
+    const int64_t mine = chunk + lane;
+    const bool in_run = mine < tokens && keys[mine] == id;
+    const uint32_t my_token = in_run ? order[mine] : 0;
+    const int count = __popc(__ballot_sync(0xffffffffu, in_run));  // A run is a prefix of the chunk.
+#pragma unroll 4
+    for (int i = 0; i < count; ++i) {
+      const int64_t token = __shfl_sync(0xffffffffu, my_token, i);
+      const auto pack = load_pack<kVector, kN>(dy + token * width, at, width);
+#pragma unroll
+      for (int j = 0; j < kN; ++j) sum[j] += pack.get(j);
+    }
+    if (count < 32) break;
+  }
+#pragma unroll
+  for (int i = 0; i < kN; ++i) sums[warp][lane * kN + i] = sum[i];
+  __syncthreads();
+  for (int c = threadIdx.x; c < kColumns && first_column + c < width; c += kThreads) {
+    float total = sums[0][c];
+    for (int w = 1; w < kWarps; ++w) total += sums[w][c];
+    dtable[id * width + first_column + c] += total;
+  }
+}
+
+// Thread: one pack of one position, over the sequences in order. Block (x, y): position x, packs y kThreads + thread.
+template <bool kVector, typename T>
+__global__ void __launch_bounds__(kThreads)
+    add_positions_kernel(const T* dy, int64_t tokens, int64_t sequence, int64_t width, float* dpositions) {
+  constexpr int kN = kPackSize<T>;
+  const int64_t position = blockIdx.x;
+  const int64_t at = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kN;
+  if (at >= width) return;
+  float sum[kN] = {};
+#pragma unroll 4
+  for (int64_t token = position; token < tokens; token += sequence) {
+    const auto pack = load_pack<kVector, kN>(dy + token * width, at, width);
+#pragma unroll
+    for (int i = 0; i < kN; ++i) sum[i] += pack.get(i);
+  }
+#pragma unroll
+  for (int i = 0; i < kN; ++i) {
+    if (at + i < width) dpositions[position * width + at + i] += sum[i];
+  }
+}
+
+struct SortedTokens {
+  const uint32_t* keys;   // Ids in rising order.
+  const uint32_t* order;  // Their tokens, rising where ids are equal: the sort is stable.
+};
+
+absl::StatusOr<SortedTokens> sort_tokens(cudaStream_t stream, Workspaces& workspaces, In ids, int64_t vocab) {
+  constexpr const char* kOp = "embedding_backward";
+  const int64_t tokens = ids.elements();
+  if (tokens > std::numeric_limits<int32_t>::max() || vocab >= std::numeric_limits<int32_t>::max()) {
+    return absl::UnimplementedError(absl::StrCat(kOp, ": got ", tokens, " tokens, a vocabulary of ", vocab,
+                                                 ", the CUDA kernel takes less than 2^31 of each"));
+  }
+  const size_t list = static_cast<size_t>(ceil_div(tokens, 64) * 64);  // Keeps the parts aligned to 256 bytes.
+  const int bits = std::bit_width(static_cast<uint32_t>(vocab));
+  cub::DoubleBuffer<uint32_t> keys(nullptr, nullptr), order(nullptr, nullptr);
+  size_t sort_bytes = 0;
+  cudaError_t error =
+      cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, keys, order, static_cast<int>(tokens), 0, bits, stream);
+  if (absl::Status status = to_status(error, "embedding_backward: sorting"); !status.ok()) return status;
+  const auto memory = workspaces.get(kOp, stream, 4 * list * sizeof(uint32_t) + sort_bytes);
+  if (!memory.ok()) return memory.status();
+  uint32_t* lists = reinterpret_cast<uint32_t*>(*memory);
+  keys = cub::DoubleBuffer<uint32_t>(lists, lists + list);
+  order = cub::DoubleBuffer<uint32_t>(lists + 2 * list, lists + 3 * list);
+  sort_keys_kernel<<<static_cast<unsigned>(ceil_div(tokens, kThreads)), kThreads, 0, stream>>>(
+      source<int32_t>(ids), tokens, static_cast<uint32_t>(vocab), keys.Current(), order.Current());
+  error = cudaGetLastError();
+  if (error == cudaSuccess) {
+    error = cub::DeviceRadixSort::SortPairs(lists + 4 * list, sort_bytes, keys, order, static_cast<int>(tokens), 0,
+                                            bits, stream);
+  }
+  if (absl::Status status = to_status(error, "embedding_backward: sorting"); !status.ok()) return status;
+  return SortedTokens{keys.Current(), order.Current()};
+}
+
+}  // namespace
+
+absl::Status CudaKernels::embedding(Stream& stream, In ids, In table, In positions, int64_t sequence, Out y) {
+  if (absl::Status status = check_embedding(ids, table, positions, sequence, y); !status.ok()) return status;
+  const int64_t width = table.cols();
+  with_type(table.dtype, [&](auto weight) {
+    with_type(y.dtype, [&](auto type) {
+      using W = decltype(weight);
+      using T = decltype(type);
+      constexpr int kN = kPackSize<T>;
+      const W *words = source<W>(table), *places = source<W>(positions);
+      T* to = target<T>(y);
+      const bool fits = width % kN == 0 && fits_packs<kN>(words) && fits_packs<kN>(places) && fits_packs<kN>(to);
+      with_bool(fits, [&](auto vector) {
+        embedding_kernel<vector.value><<<static_cast<unsigned>(ids.elements()), kThreads, 0, handle_of(stream)>>>(
+            source<int32_t>(ids), words, places, table.rows(), sequence, width, to);
+      });
+    });
+  });
+  return to_status(cudaGetLastError(), "embedding");
+}
+
+absl::Status CudaKernels::embedding_backward(Stream& stream, In ids, In dy, int64_t sequence, InOut dtable,
+                                             InOut dpositions) {
+  if (absl::Status status = check_embedding_backward(ids, dy, sequence, dtable, dpositions); !status.ok()) {
+    return status;
+  }
+  const cudaStream_t on = handle_of(stream);
+  const int64_t tokens = ids.elements(), width = dy.cols();
+  const auto sorted = sort_tokens(on, workspaces_, ids, dtable.rows());
+  if (!sorted.ok()) return sorted.status();
+  const cudaError_t error = with_type(dy.dtype, [&](auto type) {
+    using T = decltype(type);
+    constexpr int kN = kPackSize<T>;
+    const T* from = source<T>(dy);
+    return with_bool(width % kN == 0 && fits_packs<kN>(from), [&](auto vector) {
+      const dim3 runs(static_cast<unsigned>(tokens), static_cast<unsigned>(ceil_div(width, 32 * kN)));
+      add_runs_kernel<vector.value><<<runs, kThreads, 0, on>>>(sorted->keys, sorted->order, tokens,
+                                                               static_cast<uint32_t>(dtable.rows()), from, width,
+                                                               target<float>(dtable));
+      const cudaError_t first = cudaGetLastError();
+      if (first != cudaSuccess || dpositions.absent()) return first;
+      const dim3 places(static_cast<unsigned>(sequence), static_cast<unsigned>(ceil_div(width, kThreads * kN)));
+      add_positions_kernel<vector.value>
+          <<<places, kThreads, 0, on>>>(from, tokens, sequence, width, target<float>(dpositions));
+      return cudaGetLastError();
+    });
+  });
+  return to_status(error, "embedding_backward");
+}
+
+}  // namespace telar::backend::cuda

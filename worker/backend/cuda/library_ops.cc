@@ -1,0 +1,28 @@
+#include "worker/backend/cuda/library_ops.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "worker/backend/cuda/cuda_library_ops.h"
+#include "worker/backend/cuda/errors.h"
+
+namespace telar::backend::cuda {
+
+absl::StatusOr<std::unique_ptr<LibraryOps>> LibraryOps::create(int device) {
+  TELAR_RETURN_IF_ERROR(to_status(cudaSetDevice(device), absl::StrCat("cudaSetDevice(", device, ")")));
+  auto ops = std::make_unique<CudaLibraryOps>(device);
+  TELAR_RETURN_IF_ERROR(ops->open(device));
+  return ops;
+}
+
+absl::Status CudaLibraryOps::open(int device) {
+  absl::StatusOr<std::unique_ptr<Products>> products = Products::create(device, scratch_);
+  if (!products.ok()) return products.status();
+  absl::StatusOr<std::unique_ptr<Sdpa>> sdpa = Sdpa::create(scratch_);
+  if (!sdpa.ok()) return sdpa.status();
+  products_ = *std::move(products);
+  sdpa_ = *std::move(sdpa);
+  return absl::OkStatus();
+}
+
+}  // namespace telar::backend::cuda

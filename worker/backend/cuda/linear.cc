@@ -1,0 +1,53 @@
+#include "worker/backend/check.h"
+#include "worker/backend/cuda/cuda.h"
+#include "worker/backend/cuda/cuda_library_ops.h"
+
+// A row-major [rows, cols] tensor is, by columns, the matrix [cols, rows]. So with T tokens, y^T = w^T' x^T and so on:
+// the first operand is the one that gives the result's columns.
+namespace telar::backend::cuda {
+
+absl::Status CudaLibraryOps::linear(Stream& stream, In x, In weight, In bias, Out y) {
+  if (absl::Status status = check_linear(x, weight, bias, y); !status.ok()) return status;
+  return products_->run(handle_of(stream), {.m = weight.rows(),
+                                            .n = x.rows(),
+                                            .k = x.cols(),
+                                            .transpose_a = true,
+                                            .a_type = weight.dtype,
+                                            .b_type = x.dtype,
+                                            .d_type = y.dtype,
+                                            .bias_type = bias.dtype,
+                                            .a = weight.data,
+                                            .b = x.data,
+                                            .bias = bias.data,
+                                            .d = y.data});
+}
+
+absl::Status CudaLibraryOps::linear_dgrad(Stream& stream, In dy, In weight, Out dx) {
+  if (absl::Status status = check_linear_dgrad(dy, weight, dx); !status.ok()) return status;
+  return products_->run(handle_of(stream), {.m = weight.cols(),
+                                            .n = dy.rows(),
+                                            .k = dy.cols(),
+                                            .a_type = weight.dtype,
+                                            .b_type = dy.dtype,
+                                            .d_type = dx.dtype,
+                                            .a = weight.data,
+                                            .b = dy.data,
+                                            .d = dx.data});
+}
+
+absl::Status CudaLibraryOps::linear_wgrad(Stream& stream, In dy, In x, InOut dweight) {
+  if (absl::Status status = check_linear_wgrad(dy, x, dweight, InOut()); !status.ok()) return status;
+  return products_->run(handle_of(stream), {.m = x.cols(),
+                                            .n = dy.cols(),
+                                            .k = dy.rows(),
+                                            .transpose_b = true,
+                                            .a_type = x.dtype,
+                                            .b_type = dy.dtype,
+                                            .d_type = dweight.dtype,
+                                            .a = x.data,
+                                            .b = dy.data,
+                                            .d = dweight.data,
+                                            .accumulate = true});
+}
+
+}  // namespace telar::backend::cuda

@@ -1,0 +1,118 @@
+// Elements in registers, moved 16 bytes at a time where addresses allow it.
+//
+// Which thread handles which element never depends on alignment, only the width of its loads and stores does; so sums
+// have the same order, and the same bits, at any address.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "worker/backend/view.h"
+
+namespace telar::backend::cuda {
+
+__device__ inline float to_float(float value) { return value; }
+__device__ inline float to_float(__nv_bfloat16 value) { return __bfloat162float(value); }
+
+// Rounds to nearest even. A NaN keeps its upper bits, as in Bf16's constructor.
+template <typename T>
+__device__ T from_float(float value) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    if (value != value) return __ushort_as_bfloat16(static_cast<uint16_t>((__float_as_uint(value) >> 16) | 0x40u));
+    return __float2bfloat16_rn(value);
+  } else if constexpr (std::is_same_v<T, int32_t>) {
+    return __float2int_rn(value);
+  } else {
+    static_assert(std::is_same_v<T, float>);
+    return value;
+  }
+}
+
+template <typename T, int kN>
+struct Pack {
+  T values[kN];
+  __device__ float get(int i) const { return to_float(values[i]); }
+  __device__ void set(int i, float value) { values[i] = from_float<T>(value); }
+};
+
+template <typename T>
+inline constexpr int kPackSize = 16 / sizeof(T);
+// The words that a pack of any type is moved in.
+template <typename T, int kN>
+using PackWord = std::conditional_t<kN * sizeof(T) % 16 == 0, uint4, uint2>;
+
+// Elements [at, at + kN) of `from`, zeros from `end` on. kVector: end is a multiple of kN, `from` fits fits_packs<kN>.
+template <bool kVector, int kN, typename T>
+__device__ Pack<T, kN> load_pack(const T* from, int64_t at, int64_t end) {
+  Pack<T, kN> pack;
+  if constexpr (kVector) {
+    using Word = PackWord<T, kN>;
+    constexpr int kWords = kN * sizeof(T) / sizeof(Word);
+    static_assert(kWords * sizeof(Word) == sizeof(pack));
+    Word words[kWords] = {};
+    if (at < end) {
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) words[i] = reinterpret_cast<const Word*>(from + at)[i];
+    }
+    memcpy(&pack, words, sizeof(pack));
+  } else {
+#pragma unroll
+    for (int i = 0; i < kN; ++i) pack.values[i] = at + i < end ? from[at + i] : T(0.0f);
+  }
+  return pack;
+}
+
+// The reverse; elements from `end` on are left alone.
+template <bool kVector, int kN, typename T>
+__device__ void store_pack(T* to, int64_t at, int64_t end, const Pack<T, kN>& pack) {
+  if constexpr (kVector) {
+    using Word = PackWord<T, kN>;
+    constexpr int kWords = kN * sizeof(T) / sizeof(Word);
+    Word words[kWords];
+    memcpy(words, &pack, sizeof(pack));
+    if (at < end) {
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) reinterpret_cast<Word*>(to + at)[i] = words[i];
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kN; ++i) {
+      if (at + i < end) to[at + i] = pack.values[i];
+    }
+  }
+}
+
+// Whether packs of kN elements from `pointer` on are aligned to their words. Absent (null) is.
+template <int kN, typename T>
+bool fits_packs(const T* pointer) {
+  return reinterpret_cast<uintptr_t>(pointer) % sizeof(PackWord<T, kN>) == 0;
+}
+
+// Calls visit(T{}) with the device's type of a float tensor. `dtype` was checked: f32 or bf16.
+template <typename Visit>
+auto with_type(DType dtype, const Visit& visit) {
+  return dtype == DType::kBF16 ? visit(__nv_bfloat16()) : visit(float());
+}
+// Calls visit(std::bool_constant) for a condition that a kernel is compiled for.
+template <typename Visit>
+auto with_bool(bool condition, const Visit& visit) {
+  return condition ? visit(std::true_type()) : visit(std::false_type());
+}
+
+// Where an argument starts, as with_type's T. Null when absent.
+template <typename T>
+const T* source(const In& view) {
+  return reinterpret_cast<const T*>(view.data);
+}
+template <typename T>
+T* target(const View& view) {
+  return reinterpret_cast<T*>(view.data);
+}
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace telar::backend::cuda

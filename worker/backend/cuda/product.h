@@ -1,0 +1,29 @@
+// One matrix product on the device, and the plain kernel that computes any of them.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "worker/backend/dtype.h"
+
+namespace telar::backend::cuda {
+
+// d[m, n] = op(a)[m, k] op(b)[k, n] + bias[m] (unless null) + d (if accumulate), where op transposes if asked. All
+// matrices are stored by columns without gaps, as BLAS has them: a row-major [rows, cols] tensor is one of cols x rows.
+// Types are f32 or bf16; sums are taken in f32.
+struct Product {
+  int64_t m = 0, n = 0, k = 0;
+  bool transpose_a = false, transpose_b = false;
+  DType a_type = DType::kF32, b_type = DType::kF32, d_type = DType::kF32, bias_type = DType::kF32;
+  const void* a = nullptr;
+  const void* b = nullptr;
+  const void* bias = nullptr;
+  void* d = nullptr;
+  bool accumulate = false;
+};
+
+// product.cu: by a tiled kernel on the f32 units, for types and alignments that cuBLASLt has no algorithm for.
+cudaError_t launch_product(cudaStream_t stream, const Product& product);
+
+}  // namespace telar::backend::cuda

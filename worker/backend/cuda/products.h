@@ -1,0 +1,69 @@
+// Products by cuBLASLt: what a shape needs is prepared once, the algorithm chosen by measuring.
+//
+// The heuristic's candidates differ by up to 24 %, so the first call of a product of at least 2^30 multiply-adds times
+// them all on its operands, into a scratch result, and keeps the fastest. Which one wins can differ between processes,
+// and with it the last bits of results: TELAR_TUNING_FILE=<path> keeps choices (see tuning_file.h), TELAR_TUNING=0
+// takes the heuristic's first choice. A product first met under stream capture takes that too.
+//
+// f32 products are true f32, no TF32. Split sums are reduced in f32. What cuBLASLt has no algorithm for (mixed types,
+// some odd bf16 shapes) goes to launch_product().
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include <compare>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/backend/cuda/product.h"
+#include "worker/backend/cuda/scratch.h"
+#include "worker/backend/cuda/tuning_file.h"
+
+namespace telar::backend::cuda {
+
+class Products {
+ public:
+  // `scratch` outlives it. The device must be current here and in every call.
+  static absl::StatusOr<std::unique_ptr<Products>> create(int device, Scratch& scratch);
+  ~Products();
+  // Enqueues on `stream`. Threads: any.
+  absl::Status run(cudaStream_t stream, const Product& product);
+
+ private:
+  // What two products share that one plan serves.
+  struct Key {
+    int64_t m, n, k;
+    bool transpose_a, transpose_b, accumulate, biased;
+    DType a_type, b_type, d_type;
+    int a_alignment, b_alignment, d_alignment;
+    auto operator<=>(const Key&) const = default;
+    std::string text() const;
+  };
+  struct Plan;
+
+  Products(cublasLtHandle_t handle, Scratch& scratch);
+  static Key key_of(const Product& product);
+  absl::StatusOr<Plan*> plan_for(cudaStream_t stream, const Product& product);
+  absl::Status choose(cudaStream_t stream, const Product& product, const Key& key, Plan& plan);
+  std::vector<cublasLtMatmulAlgo_t> candidates(const Key& key, const Plan& plan) const;
+  bool usable(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm) const;
+  size_t fastest(cudaStream_t stream, const Product& product, const Plan& plan,
+                 const std::vector<cublasLtMatmulAlgo_t>& algorithms);
+  cublasStatus_t launch(cudaStream_t stream, const Product& product, const Plan& plan,
+                        const cublasLtMatmulAlgo_t& algorithm, void* d, void* workspace) const;
+
+  const cublasLtHandle_t handle_;
+  Scratch& scratch_;
+  bool tuning_ = true;
+  std::unique_ptr<TuningFile> file_;  // Null without TELAR_TUNING_FILE.
+  std::mutex mutex_;                  // Guards the file and the plans, whose descriptors hold the bias of a call.
+  std::map<Key, std::unique_ptr<Plan>> plans_;
+};
+
+}  // namespace telar::backend::cuda

@@ -1,0 +1,49 @@
+// Causal attention in bf16 by cuDNN's fused kernels, on packed projections through strides.
+#pragma once
+
+#include <cudnn.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/backend/cuda/scratch.h"
+#include "worker/backend/cuda/sdpa_graph.h"
+#include "worker/backend/kernels.h"
+
+namespace telar::backend::cuda {
+
+// Tensors as in kernels.h, all bf16 but lse and aligned to 16 bytes.
+// Plans are made once a shape, a third of a second each, and scratch grows then: not under stream capture, where a
+// first call is FAILED_PRECONDITION. The backward sums dq with f32 atomics: the last bits of dq can differ from run to
+// run. Its scratch is 4 (D + 1) bytes a query head and token, and 4 D more with grouped heads. Threads: any.
+class Sdpa {
+ public:
+  // `scratch` outlives it. The device must be current here and in every call.
+  static absl::StatusOr<std::unique_ptr<Sdpa>> create(Scratch& scratch);
+  ~Sdpa();
+
+  // Whether it may be asked; cuDNN can still refuse (UNIMPLEMENTED, nothing was enqueued).
+  static bool takes(const AttentionDims& dims, DType dtype);
+  absl::Status forward(cudaStream_t stream, const AttentionDims& dims, In qkv, Out o, Out lse);
+  absl::Status backward(cudaStream_t stream, const AttentionDims& dims, In qkv, In o, In lse, In d_o, Out dqkv);
+
+ private:
+  // Null: cuDNN has no kernel.
+  using Plan = std::unique_ptr<SdpaGraph>;
+  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, bool>;
+
+  Sdpa(cudnnHandle_t handle, Scratch& scratch) : handle_(handle), scratch_(scratch) {}
+  absl::StatusOr<SdpaGraph*> plan_for(cudaStream_t stream, const AttentionDims& dims, bool backward);
+
+  const cudnnHandle_t handle_;
+  Scratch& scratch_;
+  std::mutex mutex_;  // One handle serves all streams, one call at a time.
+  std::map<Key, Plan> plans_;
+};
+
+}  // namespace telar::backend::cuda
