@@ -173,6 +173,7 @@ void begin_epoch(Draft& draft, const std::vector<cluster::Slot>& slots) {
   draft.record().clear_ranks();
   draft.record().clear_failures();
   draft.record().clear_stop_time();
+  draft.record().clear_keys();
   for (const cluster::Slot& slot : slots) {
     RankPlacement* place = job.add_placement();
     place->set_rank(static_cast<uint32_t>(job.placement_size()) - 1);

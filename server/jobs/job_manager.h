@@ -72,8 +72,10 @@ class JobManager {
   uint64_t assignments_version(const std::string& node) const;
   absl::StatusOr<v1::AppendLogResponse> append_log(const v1::AppendLogRequest& request);
   absl::StatusOr<v1::ReportEventsResponse> report_events(const v1::ReportEventsRequest& request);
-  // FAILED_PRECONDITION (STALE_EPOCH) unless the epoch is the job's current one, and not being ended.
-  absl::Status check_epoch(const std::string& job, uint64_t epoch) const;
+  // The keys through which the ranks of an epoch meet; durable, so that a gang goes on meeting after a restart of the
+  // coordinator. FAILED_PRECONDITION (STALE_EPOCH) unless the epoch is the job's current one, and not being ended.
+  absl::Status put_key(const std::string& job, uint64_t epoch, const std::string& key, const std::string& value);
+  absl::StatusOr<std::map<std::string, std::string>> keys(const std::string& job, uint64_t epoch) const;
 
   // For when the port is known only after the manager exists. Before any worker registers.
   void set_rendezvous_address(const std::string& address);
@@ -94,6 +96,8 @@ class JobManager {
   // All below want mutex_ held.
   absl::Status replay();
   absl::StatusOr<const JobRecord*> find(const std::string& name) const;
+  // The record, if this epoch is the current one and not being ended.
+  absl::StatusOr<const JobRecord*> find_current(const std::string& job, uint64_t epoch) const;
   // The record, if this rank of this epoch may still send: it is placed there, and neither closed nor lost.
   absl::StatusOr<const JobRecord*> find_open(const std::string& job, uint64_t epoch, uint32_t rank,
                                              const std::string& node) const;

@@ -216,14 +216,30 @@ absl::StatusOr<v1::ReportEventsResponse> JobManager::report_events(const v1::Rep
   return response;
 }
 
-absl::Status JobManager::check_epoch(const std::string& job, uint64_t epoch) const {
-  std::lock_guard<std::mutex> hold(mutex_);
+absl::StatusOr<const JobRecord*> JobManager::find_current(const std::string& job, uint64_t epoch) const {
   auto record = find(job);
   if (!record.ok()) return record.status();
   const v1::Job& now = (*record)->job();
   if (now.epoch() != epoch) return stale(job, epoch, absl::StrCat("the current epoch is ", now.epoch()));
-  if (now.state() == v1::Job::STARTING || now.state() == v1::Job::RUNNING) return absl::OkStatus();
+  if (now.state() == v1::Job::STARTING || now.state() == v1::Job::RUNNING) return record;
   return stale(job, epoch, absl::StrCat("the job is ", v1::Job::State_Name(now.state())));
+}
+
+absl::Status JobManager::put_key(const std::string& job, uint64_t epoch, const std::string& key,
+                                 const std::string& value) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  if (auto record = find_current(job, epoch); !record.ok()) return record.status();
+  Draft draft = draft_of(job_id(job));
+  (*draft.record().mutable_keys())[key] = value;
+  draft.touch();
+  return commit(draft);
+}
+
+absl::StatusOr<std::map<std::string, std::string>> JobManager::keys(const std::string& job, uint64_t epoch) const {
+  std::lock_guard<std::mutex> hold(mutex_);
+  auto record = find_current(job, epoch);
+  if (!record.ok()) return record.status();
+  return std::map<std::string, std::string>((*record)->keys().begin(), (*record)->keys().end());
 }
 
 }  // namespace telar::server::jobs

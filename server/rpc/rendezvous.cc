@@ -21,20 +21,13 @@ absl::Status late(const std::string& job, uint64_t epoch, std::vector<std::strin
 
 }  // namespace
 
-// Gangs whose epoch is over; looked for when a new one begins to meet.
-void Rendezvous::forget_old() {
-  std::erase_if(values_, [this](const auto& entry) { return !fence_(entry.first.first, entry.first.second).ok(); });
-}
-
 absl::Status Rendezvous::put(const std::string& job, uint64_t epoch, const std::string& key, const std::string& value) {
   if (key.empty()) return invalid({{"key", "must not be empty"}});
   if (value.size() > kMostValue) {
     return invalid({{"value", absl::StrCat(value.size(), " bytes; at most ", kMostValue)}});
   }
-  if (absl::Status status = fence_(job, epoch); !status.ok()) return status;
-  std::lock_guard<std::mutex> hold(mutex_);
-  if (values_.count({job, epoch}) == 0) forget_old();
-  values_[{job, epoch}][key] = value;
+  if (absl::Status status = keeper_.put(job, epoch, key, value); !status.ok()) return status;
+  std::lock_guard<std::mutex> hold(mutex_);  // A waiter that just looked must be asleep before it is woken.
   changed_.notify_all();
   return absl::OkStatus();
 }
@@ -46,14 +39,17 @@ absl::StatusOr<std::vector<std::string>> Rendezvous::get(const std::string& job,
   std::unique_lock<std::mutex> hold(mutex_);
   while (true) {
     if (over_) return error(absl::StatusCode::kUnavailable, "SHUTTING_DOWN", "the coordinator is shutting down");
-    if (absl::Status status = fence_(job, epoch); !status.ok()) return status;
+    const absl::StatusOr<Values> values = keeper_.all(job, epoch);
+    if (!values.ok()) return values.status();
     if (cancelled()) return absl::CancelledError("the caller went away");
     std::vector<std::string> found, missing;
-    const auto gang = values_.find({job, epoch});
     for (const std::string& key : keys) {
-      const bool there = gang != values_.end() && gang->second.count(key) != 0;
-      if (there) found.push_back(gang->second.at(key));
-      if (!there) missing.push_back(key);
+      const auto value = values->find(key);
+      if (value == values->end()) {
+        missing.push_back(key);
+      } else {
+        found.push_back(value->second);
+      }
     }
     if (missing.empty()) return found;
     const auto now = std::chrono::system_clock::now();

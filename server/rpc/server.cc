@@ -18,7 +18,8 @@ constexpr const char* kServices[] = {"telar.v1.Jobs", "telar.v1.Cluster", "telar
 
 Server::Server(const ServerOptions& options, jobs::JobManager* manager, Metrics* metrics)
     : manager_(manager),
-      rendezvous_([manager](const std::string& job, uint64_t epoch) { return manager->check_epoch(job, epoch); }),
+      rendezvous_({.put = [manager](const auto&... arguments) { return manager->put_key(arguments...); },
+                   .all = [manager](const auto&... arguments) { return manager->keys(arguments...); }}),
       jobs_(manager, metrics, options.stream_heartbeat),
       cluster_(manager, metrics),
       rendezvous_service_(&rendezvous_, metrics) {}

@@ -1,5 +1,7 @@
 #include "worker/train/rendezvous.h"
 
+#include <thread>
+
 #include "common/channel.h"
 #include "common/errors.h"
 #include "telar/v1/cluster.grpc.pb.h"
@@ -19,9 +21,8 @@ class GrpcStore final : public backend::KeyValueStore {
     request.set_key(key);
     request.set_value(value);
     v1::PutKeyResponse response;
-    grpc::ClientContext context;
-    set_deadline(context, std::chrono::seconds(30));
-    return from_grpc(stub_->PutKey(&context, request, &response));
+    return call(std::chrono::seconds(30),
+                [&](grpc::ClientContext* context) { return stub_->PutKey(context, request, &response); });
   }
 
   absl::StatusOr<std::vector<std::string>> get(std::span<const std::string> keys,
@@ -31,18 +32,25 @@ class GrpcStore final : public backend::KeyValueStore {
     request.set_epoch(epoch_);
     for (const std::string& key : keys) request.add_keys(key);
     v1::GetKeysResponse response;
-    grpc::ClientContext context;
-    set_deadline(context, timeout);
-    const absl::Status status = from_grpc(stub_->GetKeys(&context, request, &response));
+    const absl::Status status =
+        call(timeout, [&](grpc::ClientContext* context) { return stub_->GetKeys(context, request, &response); });
     if (!status.ok()) return status;
     return std::vector<std::string>(response.values().begin(), response.values().end());
   }
 
  private:
-  // The coordinator may be restarting: wait for it within the deadline.
-  static void set_deadline(grpc::ClientContext& context, std::chrono::milliseconds timeout) {
-    context.set_wait_for_ready(true);
-    context.set_deadline(std::chrono::system_clock::now() + timeout);
+  // The coordinator may restart meanwhile: it keeps the keys, so the same call is made again until the deadline.
+  template <typename Rpc>
+  static absl::Status call(std::chrono::milliseconds timeout, Rpc rpc) {
+    const auto deadline = std::chrono::system_clock::now() + timeout;
+    for (;;) {
+      grpc::ClientContext context;
+      context.set_wait_for_ready(true);
+      context.set_deadline(deadline);
+      const absl::Status status = from_grpc(rpc(&context));
+      if (!absl::IsUnavailable(status) || std::chrono::system_clock::now() >= deadline) return status;
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
   }
 
   const std::string job_;

@@ -184,12 +184,28 @@ TEST_F(Requests, StepEventsOfALongJobAreThinned) {
   EXPECT_TRUE(page->events.front().has_state_change());
 }
 
+TEST_F(Requests, KeysOfAMeetingSurviveARestartAndEndWithTheEpoch) {
+  const std::string name = running();
+  ASSERT_TRUE(manager_->put_key(name, 1, "rank_0", "host:1").ok());
+  EXPECT_EQ(reason(manager_->put_key(name, 2, "rank_0", "x")), "STALE_EPOCH");
+  open();
+  EXPECT_EQ(manager_->keys(name, 1).value(), (std::map<std::string, std::string>{{"rank_0", "host:1"}}));
+  connect();
+  run();
+  tests::FakeWorker::die(a_.rank(name, 1, 1), 139, v1::CRASH, "");
+  run();
+  pass(seconds(1));
+  run();
+  ASSERT_EQ(get(name).epoch(), 2u);
+  EXPECT_TRUE(manager_->keys(name, 2).value().empty());
+}
+
 TEST_F(Requests, AStaleEpochIsRefused) {
   const std::string name = running();
   v1::AppendLogRequest log = log_request(name, 1, 0, "hello");
   EXPECT_EQ(manager_->append_log(log)->next_offset(), 5u);
-  EXPECT_TRUE(manager_->check_epoch(name, 1).ok());
-  EXPECT_EQ(reason(manager_->check_epoch(name, 2)), "STALE_EPOCH");
+  EXPECT_TRUE(manager_->keys(name, 1).ok());
+  EXPECT_EQ(reason(manager_->keys(name, 2).status()), "STALE_EPOCH");
   log.set_node("b");
   EXPECT_EQ(reason(manager_->append_log(log).status()), "STALE_EPOCH");  // Not the node of rank 0.
   log.set_node("a");
@@ -201,12 +217,12 @@ TEST_F(Requests, AStaleEpochIsRefused) {
   ASSERT_EQ(get(name).epoch(), 2u);
   EXPECT_EQ(manager_->append_log(log).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(reason(report(name, 1, 0, {step_event(1, 5)}).status()), "STALE_EPOCH");
-  EXPECT_EQ(reason(manager_->check_epoch(name, 1)), "STALE_EPOCH");
-  EXPECT_TRUE(manager_->check_epoch(name, 2).ok());
+  EXPECT_EQ(reason(manager_->keys(name, 1).status()), "STALE_EPOCH");
+  EXPECT_TRUE(manager_->keys(name, 2).ok());
   EXPECT_EQ(manager_->read_log(name, 1, 0, 0).value(), "hello");
 
   ASSERT_TRUE(cancel(name).ok());
-  EXPECT_EQ(reason(manager_->check_epoch(name, 2)), "STALE_EPOCH");  // No rendezvous for what is to end.
+  EXPECT_EQ(reason(manager_->keys(name, 2).status()), "STALE_EPOCH");  // No rendezvous for what is to end.
   run();
   log.set_epoch(2);
   EXPECT_EQ(reason(manager_->append_log(log).status()), "STALE_EPOCH");
