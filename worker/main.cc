@@ -107,7 +107,9 @@ int run(int argc, char** argv) {
   auto spawner = agent::Spawner::connect_or_fork(*state, options->spawner_idle);
   if (!spawner.ok()) return refuse(kWorkerState, spawner.status());
   init_logging("telar-worker", options->log_level);
-  return serve(*options, *state, **spawner);
+  const int code = serve(*options, *state, **spawner);
+  (*spawner)->dismiss();
+  return code;
 }
 
 }  // namespace

@@ -101,6 +101,10 @@ absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv) {
   } catch (const CLI::ParseError& problem) {
     return absl::InvalidArgumentError(problem.what());
   }
+  if (access(options.rank_program.c_str(), X_OK) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--rank-program: ", options.rank_program, " is no program that can be run"));
+  }
   options.stop_grace = std::chrono::milliseconds(static_cast<int64_t>(stop_grace * 1000));
   options.spawner_idle = std::chrono::milliseconds(static_cast<int64_t>(spawner_idle * 1000));
   return options;

@@ -41,7 +41,7 @@ struct WorkerOptions {
   std::chrono::milliseconds spawner_idle{10'000};
 };
 
-// CANCELLED: help or version was asked for; the text is the message. INVALID_ARGUMENT: every mistake in one line.
+// CANCELLED: help or version was asked for; the text is the message. INVALID_ARGUMENT: what is wrong, in one line.
 absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv);
 
 }  // namespace telar

@@ -128,6 +128,10 @@ absl::StatusOr<std::string> Spawner::call(const std::string& request) {
 
 absl::Status Spawner::sync() { return call(json{{"op", "sync"}}.dump()).status(); }
 
+void Spawner::dismiss() {
+  call(json{{"op", "dismiss"}}.dump()).IgnoreError();  // It may have ended by itself.
+}
+
 absl::StatusOr<RankProcess> Spawner::start(const RankDir& directory, const std::vector<std::string>& arguments,
                                            const std::vector<std::string>& environment) {
   const json request = {

@@ -5,6 +5,8 @@
 // a message, each answered in order):
 //   {"op": "sync"}                                                 -> {"pid": spawner's}
 //   {"op": "start", "directory", "arguments": [], "environment": []} -> {"pid": rank's} or {"error": text}
+//   {"op": "dismiss"}                                              -> {"pid": spawner's}, and it ends if it has no
+//   child
 // "sync" answers after every child that was dead by then has its exit.json. It ends when it has had neither a child
 // nor a daemon for `idle`.
 #pragma once
@@ -36,6 +38,9 @@ class Spawner {
                                     const std::vector<std::string>& environment);
   // See the protocol. UNAVAILABLE: the spawner is gone.
   absl::Status sync();
+  // This daemon goes and nothing it started is left: the spawner need not wait for another daemon. Without effect
+  // while it has ranks.
+  void dismiss();
 
  private:
   explicit Spawner(int socket) : socket_(socket) {}

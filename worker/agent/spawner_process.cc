@@ -142,6 +142,10 @@ class SpawnerProcess {
         reap();
         return json{{"pid", getpid()}}.dump();
       }
+      if (op == "dismiss") {
+        ending_ = ending_ || !children();
+        return json{{"pid", getpid()}}.dump();
+      }
       if (op != "start") return json{{"error", "unknown op " + op}}.dump();
       Request start{RankDir(request.at("directory").get<std::string>()),
                     request.at("arguments").get<std::vector<std::string>>(),

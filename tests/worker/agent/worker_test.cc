@@ -117,8 +117,10 @@ TEST_F(WorkerTest, AMegabyteThenAbortArrivesToTheLastByte) {
 }
 
 TEST_F(WorkerTest, AProgramThatCannotStartIsSaid) {
-  rank_program_ = root_ + "/nothing";
+  rank_program_ = root_ + "/nothing";  // There when the daemon starts, gone when it is needed.
+  std::filesystem::copy("/bin/true", rank_program_);
   start_worker();
+  std::filesystem::remove(rank_program_);
   coordinator_.assign({assignment("finish")});
   const v1::RankStatus status = wait_over();
   EXPECT_EQ(status.failure_class(), v1::INTERNAL) << log();
