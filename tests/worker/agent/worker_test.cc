@@ -120,6 +120,7 @@ TEST_F(WorkerTest, AProgramThatCannotStartIsSaid) {
   rank_program_ = root_ + "/nothing";  // There when the daemon starts, gone when it is needed.
   std::filesystem::copy("/bin/true", rank_program_);
   start_worker();
+  ASSERT_TRUE(coordinator_.wait([](const Fake& fake) { return !fake.heartbeats().empty(); })) << log();
   std::filesystem::remove(rank_program_);
   coordinator_.assign({assignment("finish")});
   const v1::RankStatus status = wait_over();
