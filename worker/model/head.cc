@@ -82,10 +82,4 @@ Tensor Head::logits_of_row(const Recorder& recorder, Tensor hidden, Tensor row) 
   return out;
 }
 
-Tensor Head::logits(const Recorder& recorder, Tensor hidden, Tensor out) {
-  recorder.program.record("head", &Kernels::linear, hidden.in(), recorder.weight(head_weight(recorder)).in(),
-                          Tensor().in(), out.out());
-  return out;
-}
-
 }  // namespace telar::model

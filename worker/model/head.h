@@ -20,8 +20,6 @@ class Head {
   static void loss_only(const Recorder& recorder, engine::Tensor hidden, const Targets& targets);
   // Logits of one row: `row` i32 [1] picks it. act [1, padded vocabulary]
   static engine::Tensor logits_of_row(const Recorder& recorder, engine::Tensor hidden, engine::Tensor row);
-  // Logits of every row; for comparisons with other implementations.
-  static engine::Tensor logits(const Recorder& recorder, engine::Tensor hidden, engine::Tensor out);
 };
 
 }  // namespace telar::model
