@@ -7,8 +7,9 @@ namespace telar::model {
 
 class Head {
  public:
-  // Bound on the logits that exist at once; a chunk is at least one row.
-  static constexpr int64_t kChunkBytes = int64_t{32} << 20;
+  // Bound on the logits that exist at once; a chunk is at least one row. Large enough that the products of a chunk fill
+  // a GPU: each reads the whole weight and updates its whole gradient, so small chunks are bound by memory.
+  static constexpr int64_t kChunkBytes = int64_t{512} << 20;
 
   struct Targets {
     engine::Tensor ids;    // i32 [tokens], -1 = not counted.
