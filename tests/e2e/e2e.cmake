@@ -1,5 +1,4 @@
 # e2e_test(MODULE CLASS SECONDS): one class of tests/e2e/MODULE.py against the programs of this build, alone on the machine.
-find_package(Python3 REQUIRED COMPONENTS Interpreter)
 function(e2e_test module class seconds)
   string(REGEX REPLACE "^test_" "" name ${module})
   add_test(NAME e2e.${name}.${class}

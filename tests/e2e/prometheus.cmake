@@ -1,3 +1,2 @@
-find_package(Python3 REQUIRED COMPONENTS Interpreter)
 add_test(NAME e2e.dashboards_selftest COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/prometheus_selftest.py)
 set_tests_properties(e2e.dashboards_selftest PROPERTIES TIMEOUT 120 SKIP_RETURN_CODE 77 LABELS e2e)
