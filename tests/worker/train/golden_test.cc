@@ -185,6 +185,7 @@ TEST_P(GoldenTest, LossAndEveryGradient) {
     EXPECT_NEAR(result->loss, want, tolerance(1e-5) * (bf16() ? want : 1));
     const parallel::FlatLayout& places = replica.shape().layout;
     double total = 0;
+    std::vector<float> all_got, all_wanted;
     for (size_t g = 0; g < places.groups().size(); ++g) {
       for (size_t p = 0; p < places.groups()[g].parts.size(); ++p) {
         const std::string& name = places.groups()[g].parts[p].name;
@@ -194,9 +195,13 @@ TEST_P(GoldenTest, LossAndEveryGradient) {
         for (float value : got) total += static_cast<double>(value) * value;
         // Keys' biases have no gradient but rounding: softmax does not see a constant added to all scores of a row.
         if (name.ends_with("k.bias")) continue;
+        // PyTorch's own bf16 gradients of these models are off by up to 4.7e-2 in one tensor and 3.0e-2 over all.
         EXPECT_LT(relative_error(got, wanted), bf16() ? 4e-2 : 1e-4) << name << " rank " << rank;
+        all_got.insert(all_got.end(), got.begin(), got.end());
+        all_wanted.insert(all_wanted.end(), wanted.begin(), wanted.end());
       }
     }
+    EXPECT_LT(relative_error(all_got, all_wanted), tolerance(1e-4));
     EXPECT_NEAR(std::sqrt(total), result->grad_norm, 1e-4 * result->grad_norm);
   });
 }
@@ -217,7 +222,7 @@ TEST_P(GoldenTest, TenOptimizerSteps) {
       const auto result = replica.train_step(static_cast<uint64_t>(step) + 1, part(tokens), part(targets), false);
       ASSERT_TRUE(result.ok()) << result.status();
       EXPECT_NEAR(result->loss, losses[step], tolerance(1e-4) * (bf16() ? losses[step] : 1)) << "step " << step + 1;
-      EXPECT_NEAR(result->grad_norm, norms[step], (bf16() ? 3e-2 : 1e-4) * norms[step]) << "step " << step + 1;
+      EXPECT_NEAR(result->grad_norm, norms[step], (bf16() ? 2e-2 : 1e-4) * norms[step]) << "step " << step + 1;
     }
   });
 }
