@@ -1,6 +1,7 @@
 // What the Gloo tests share: a group of ranks as threads, and views over plain vectors.
 #pragma once
 
+#include <barrier>
 #include <functional>
 #include <memory>
 #include <string>
@@ -41,17 +42,20 @@ inline CommunicatorOptions options_for(const std::string& name, int rank, int si
           .call_timeout = std::chrono::seconds(60)};
 }
 
-// Runs `body` once a rank, each on a thread of its own with a connected communicator.
+// Runs `body` once a rank, each on a thread of its own with a connected communicator. No body begins before all are
+// connected: a member that fails in its first call closes its connections, which a slower one may still be setting up.
 using RankBody = std::function<void(Communicator&, Stream&)>;
 inline void run_group(int size, const RankBody& body,
                       std::chrono::milliseconds call_timeout = std::chrono::seconds(60)) {
   fakes::InProcessStore store;
+  std::barrier all_connected(size);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
       CommunicatorOptions options = options_for("group", rank, size);
       options.call_timeout = call_timeout;
       auto communicator = create_gloo_communicator(store, options);
+      all_connected.arrive_and_wait();
       ASSERT_TRUE(communicator.ok()) << communicator.status();
       NoStream stream;
       body(**communicator, stream);
