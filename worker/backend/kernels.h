@@ -7,9 +7,9 @@
 //
 // Contract for every method: checks dtypes and shapes first and returns INVALID_ARGUMENT naming op, argument, got and
 // wanted; then computes on `stream` without blocking on other streams, without allocating on the device. The CPU
-// kernels have finished when they return. Deterministic: the same inputs give the same bits, for any thread count; not yet so on CUDA, where
-// attention_backward adds with atomics and a product's algorithm is chosen by timing (docs/performance.md).
-// Threads: one Kernels object may be called from several streams at once.
+// kernels have finished when they return. Deterministic: the same inputs give the same bits, for any thread count; not
+// yet so on CUDA, where attention_backward adds with atomics and a product's algorithm is chosen by timing
+// (docs/performance.md). Threads: one Kernels object may be called from several streams at once.
 #pragma once
 
 #include <cstdint>
