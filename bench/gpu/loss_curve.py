@@ -18,8 +18,6 @@ import subprocess
 import sys
 import time
 
-import numpy as np
-
 MODELS = {"gpt2-124m": (12, 768, 12, 50257), "tiny": (2, 48, 4, 257)}  # layers, hidden, heads, vocabulary
 END_OF_DOCUMENT, EVAL_FRACTION, VOCAB_MULTIPLE = 256, 0.02, 64
 BETAS, EPSILON, DECAY, MAX_NORM, MIN_RATIO = (0.9, 0.95), 1e-8, 0.1, 1.0, 0.1
@@ -52,14 +50,11 @@ def permute(index, size, key):
             return index
 
 
-class Batches:
-    """Batches of a run of telar-rank on one text file under the byte tokenizer."""
+class Order:
+    """Where in `count` tokens a run's samples begin."""
 
-    def __init__(self, path, sequence, samples, seed):
-        data = np.frombuffer(pathlib.Path(path).read_bytes(), np.uint8).astype(np.int64)
-        self.tokens = np.append(data, END_OF_DOCUMENT)
-        self.sequence, self.samples, self.seed = sequence, samples, seed
-        count = len(self.tokens) - max(sequence + 1, math.floor(len(self.tokens) * EVAL_FRACTION))
+    def __init__(self, count, sequence, seed):
+        self.sequence, self.seed = sequence, seed
         self.windows = max(1, (count - sequence) // sequence)
         self.offsets = min(sequence, count - self.windows * sequence)
 
@@ -69,9 +64,21 @@ class Batches:
         window = permute(index, self.windows, key[0]) if self.windows > 1 else index
         return key[1] % self.offsets + window * self.sequence
 
+
+class Batches:
+    """Batches of a run of telar-rank on one text file under the byte tokenizer."""
+
+    def __init__(self, path, sequence, samples, seed):
+        import numpy as np
+
+        data = np.frombuffer(pathlib.Path(path).read_bytes(), np.uint8).astype(np.int64)
+        self.tokens = np.append(data, END_OF_DOCUMENT)
+        held_out = max(sequence + 1, math.floor(len(self.tokens) * EVAL_FRACTION))
+        self.order, self.samples, self.stack = Order(len(self.tokens) - held_out, sequence, seed), samples, np.stack
+
     def of_step(self, step):  # 0 is the first.
-        starts = [self.position(sample) for sample in range(step * self.samples, (step + 1) * self.samples)]
-        rows = np.stack([self.tokens[at : at + self.sequence + 1] for at in starts])
+        starts = [self.order.position(sample) for sample in range(step * self.samples, (step + 1) * self.samples)]
+        rows = self.stack([self.tokens[at : at + self.order.sequence + 1] for at in starts])
         return rows[:, :-1], rows[:, 1:]
 
 
@@ -137,6 +144,8 @@ def newest_checkpoint(run_dir):
 
 def read_masters(directory):
     """The fp32 weights of a checkpoint, by our names; layout: docs/formats/checkpoint.md."""
+    import numpy as np
+
     manifest = json.loads((directory / "manifest.json").read_text())
     weights, shards = {}, {}
     for tensor in manifest["tensors"]:
@@ -158,6 +167,7 @@ def read_masters(directory):
 
 # --- PyTorch ------------------------------------------------------------------------------------------------------------
 def make_torch_model(options, weights):
+    import numpy as np
     import torch
     from torch import nn
     from torch.nn import functional as F

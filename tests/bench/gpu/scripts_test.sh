@@ -4,6 +4,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 gpu=$root/bench/gpu
+command -v python3 >/dev/null || { echo "skipped: no python3"; exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { echo "scripts_test.sh: $*"; exit 1; }
@@ -16,6 +17,19 @@ import ast, sys
 ast.parse(open(sys.argv[1]).read(), sys.argv[1])
 END
 done
+
+# The order of samples that sampler_test holds the engine to, and the schedule's ends.
+python3 - "$gpu" <<'END'
+import sys, types
+sys.path.insert(0, sys.argv[1])
+sys.dont_write_bytecode = True
+import loss_curve
+order = loss_curve.Order(1000, 10, 42)
+assert [order.position(i) for i in (0, 1, 2, 98, 99, 1000000)] == [821, 111, 641, 721, 122, 618]
+options = types.SimpleNamespace(rate=1.0, warmup=10, steps=110)
+rates = [loss_curve.learning_rate(options, step) for step in (1, 10, 60, 110)]
+assert all(abs(a - b) < 1e-12 for a, b in zip(rates, (0.1, 1.0, 0.55, 0.1))), rates
+END
 
 # --- The table ----------------------------------------------------------------------------------------------------------
 out=$work/canned
