@@ -97,11 +97,12 @@ run() {
 tests_passed() {  # GoogleTest says 0 when everything was skipped: no GPU was tested then.
   grep -qE '^\[  PASSED  \] [1-9][0-9]* test' "$1" && ! grep -qE '^\[  PASSED  \] 0 test|no test was run' "$1"
 }
+show() { [ -n "$dry" ] || [ ! -s "$1" ] || tail -n 60 "$1"; }  # A benchmark's own table.
 skip() { echo "$1: skipped, $2"; }
 
 if [ -z "$dry" ]; then
   mkdir -p "$out"
-  rm -f "$out"/parts.tsv "$out"/step-*.json "$out"/ours-*.json "$out"/peer-*.log
+  rm -f "$out"/parts.tsv "$out"/{step,ours,kernels}-*.json "$out"/peer-*.log
   nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.max.sm,temperature.gpu --format=csv,noheader || true
 fi
 us=(env "LD_LIBRARY_PATH=$our_path" "TELAR_SOURCE_DIR=$source_dir")
@@ -116,8 +117,15 @@ if wants tests; then
 fi
 
 if wants kernels; then
-  run kernels 240 "${us[@]}" "$bin/bench_kernels" --backend cuda --json "$out/kernels.json"
-  [ -n "$dry" ] || [ ! -s "$out/kernels.log" ] || tail -n 60 "$out/kernels.log"
+  # A small and a large width stand for all, unless models were named.
+  kernel_models="gpt2-124m llama3-8b-8l"
+  [ -z "$models" ] || kernel_models=$names
+  for name in $kernel_models; do
+    read -ra fields < <(model_line "$name")
+    shapes=${fields[1]%%+*}
+    run "kernels $name" 240 "${us[@]}" "$bin/bench_kernels" --backend cuda --shapes "$shapes" --json "$out/kernels-$name.json"
+    show "$out/kernels-$name.log"
+  done
 fi
 
 # step FIELDS OF models.txt, then a name without extension for JSON, and more arguments.
@@ -127,7 +135,7 @@ step() {
   local more=()
   [[ $preset != *+* ]] || more=(--layers "${preset##*+layers=}")
   [ -z "$quick" ] || steps=$(((steps + 1) / 2))
-  command=("${us[@]}" "$bin/bench_step" --preset "${preset%%+*}" "${more[@]}" --seq "$sequence" --micro "$micro"
+  command=("${us[@]}" "$bin/bench_step" --backend cuda --preset "${preset%%+*}" "${more[@]}" --seq "$sequence" --micro "$micro"
            --accum "$accum" --steps "$steps" --warmup 3 --json "$json" "$@")
 }
 
@@ -136,7 +144,7 @@ if wants step; then
     read -ra fields < <(model_line "$name")
     step "${fields[@]}" "$out/step-$name.json" --profile
     run "step $name" 180 "${command[@]}"
-    [ -n "$dry" ] || [ ! -s "$out/step-$name.log" ] || tail -n 30 "$out/step-$name.log"
+    show "$out/step-$name.log"
   done
 fi
 
@@ -197,7 +205,7 @@ if wants curve; then
   fi
   run curve 540 "$python3" "$here/loss_curve.py" --rank-program "$rank" --text "${text:-TEXT}" --out "$out/curve" \
     --steps "$([ -n "$quick" ] && echo 100 || echo 1000)"
-  [ -n "$dry" ] || [ ! -s "$out/curve.log" ] || tail -n 25 "$out/curve.log"
+  show "$out/curve.log"
 fi
 
 [ -z "$dry" ] || exit 0

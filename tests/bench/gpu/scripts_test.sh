@@ -67,9 +67,9 @@ done
 # --- The runs -----------------------------------------------------------------------------------------------------------
 parts=tests,kernels,step,race,curve
 "$gpu/run.sh" --dry-run --only "$parts" --peers "$work" --models gpt2-124m,llama3-8b-8l --out OUT >"$work/dry"
-for wanted in 'TELAR_BACKEND=cuda .*/train_golden_test$' 'bench_kernels .*--json OUT/kernels.json' \
-  '^\[ours gpt2-124m 2\].*bench_step --preset gpt2-124m --seq 1024 --micro 64 --accum 8 --steps 12 .*--json OUT/ours-gpt2-124m-2.json$' \
-  '^\[peer gpt2-124m 1\].*train_gpt2cu .*-e d12 -b 64 -t 1024 -d 524288 ' 'bench_step --preset llama3-8b --layers 8 --seq 4096' \
+for wanted in 'TELAR_BACKEND=cuda .*/train_golden_test$' 'bench_kernels --backend cuda --shapes llama3-8b --json OUT/kernels-llama3-8b-8l.json' \
+  '^\[ours gpt2-124m 2\].*bench_step --backend cuda --preset gpt2-124m --seq 1024 --micro 64 --accum 8 --steps 12 .*--json OUT/ours-gpt2-124m-2.json$' \
+  '^\[peer gpt2-124m 1\].*train_gpt2cu .*-e d12 -b 64 -t 1024 -d 524288 ' 'bench_step --backend cuda --preset llama3-8b --layers 8 --seq 4096' \
   '^\[peer llama3-8b-8l 1\].*torch_llama.py --layers 8 --seq 4096 --mbs 2 --accum 4' '^\[curve\].*loss_curve.py .*--steps 1000'; do
   grep -qE -- "$wanted" "$work/dry" || { cat "$work/dry"; fail "no command like: $wanted"; }
 done
@@ -92,7 +92,7 @@ grep -qE '^gpt2-124m +700,000 +50\.0% +llm\.c +524,288 +1\.335 +1\.30  met$' "$w
 fake bin/cuda_kernels_test 'echo "[  PASSED  ] 0 tests."; echo "[  SKIPPED ] 96 tests, listed below:"'
 fake bin/bench_kernels 'echo broken; exit 3'
 if run; then fail "run.sh passed with a broken program"; fi
-for wanted in 'FAILED  tests cuda_kernels_test: exit 1' 'FAILED  kernels: exit 3' '^gpt2-124m +700,000'; do
+for wanted in 'FAILED  tests cuda_kernels_test: exit 1' 'FAILED  kernels gpt2-124m: exit 3' '^gpt2-124m +700,000'; do
   grep -qE "$wanted" "$work/said" || { cat "$work/said"; fail "does not say: $wanted"; }
 done
 if run --models nonsense; then fail "took a model that it does not know"; fi
