@@ -138,6 +138,7 @@ fi
 as_root=()
 [ "$(id -u)" = 0 ] || as_root=(sudo)
 can_be_root() { [ "$(id -u)" = 0 ] || command -v sudo >/dev/null; }
+can_add_packages() { can_be_root && command -v apt-get >/dev/null; }
 do_it() { if [ -n "$dry" ]; then echo "would run: $*"; else "$@"; fi; }
 
 distribution() {  # As NVIDIA's repository calls it; nothing for one that it does not have.
@@ -151,14 +152,17 @@ distribution() {  # As NVIDIA's repository calls it; nothing for one that it doe
 download() {  # download URL FILE
   if command -v curl >/dev/null; then curl -fsSL --connect-timeout 10 --max-time 120 -o "$2" "$1"
   elif command -v wget >/dev/null; then wget -q --timeout=10 --tries=2 -O "$2" "$1"
-  else /usr/lib/apt/apt-helper -o Acquire::http::Timeout=10 download-file "$1" "$2" >/dev/null; fi
+  else return 1; fi
+}
+have_downloader() {  # A bare machine has none, and no certificates.
+  command -v curl >/dev/null || command -v wget >/dev/null || do_it "$here/install-packages.sh" curl ca-certificates
 }
 
 work=$(mktemp -d -p "${TMPDIR:-/var/tmp}")  # Gigabytes; /tmp may be memory.
 trap 'rm -rf "$work"' EXIT
 name=$(distribution)
 if [ "$from" = auto ]; then
-  if [ -n "$name" ] && can_be_root && command -v apt-get >/dev/null &&
+  if [ -n "$name" ] && can_add_packages && have_downloader &&
     download "$repository/$name/x86_64/$keyring" "$work/$keyring" 2>/dev/null; then from=packages; else from=wheels; fi
   echo "Takes NVIDIA's $from."
 fi
@@ -172,6 +176,7 @@ install_packages() {
   if ! dpkg-query -W -f '${db:Status-Status}' cuda-keyring 2>/dev/null | grep -q '^installed'; then
     if [ -n "$dry" ]; then echo "would fetch: $repository/$name/x86_64/$keyring"
     elif [ ! -s "$work/$keyring" ]; then
+      have_downloader
       download "$repository/$name/x86_64/$keyring" "$work/$keyring" ||
         fail "$repository/$name/x86_64/$keyring cannot be fetched; try --from wheels"
     fi
@@ -183,10 +188,13 @@ install_packages() {
 install_wheels() {
   local names=("${runtime_wheels[@]}") one file folder=${prefix:-$default_prefix}
   [ -n "$runtime" ] || names+=("${build_wheels[@]}")
-  command -v python3 >/dev/null || fail "no python3: it unpacks the wheels"
-  if [ -z "$wheels" ]; then
-    python3 -m pip --version >/dev/null 2>&1 ||
-      fail "python3 has no pip (Debian: python3-pip); or bring the wheels here and say --wheels DIR: ${names[*]}"
+  if [ -n "$wheels" ]; then
+    command -v python3 >/dev/null || fail "no python3: it unpacks the wheels"
+  else
+    if ! python3 -m pip --version >/dev/null 2>&1; then
+      can_add_packages || fail "python3 with pip is needed; or bring the wheels here and say --wheels DIR: ${names[*]}"
+      do_it "$here/install-packages.sh" python3-pip
+    fi
     wheels=$work/wheels
     do_it python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: -d "$wheels" "${names[@]}" ||
       fail "pip could not fetch the wheels; bring them here by hand and say --wheels DIR: ${names[*]}"

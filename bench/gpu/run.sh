@@ -199,7 +199,7 @@ if wants curve; then
   [ -n "$text" ] || [ -n "$dry" ] || fail "curve needs --text FILE (or Debian's package bible-kjv)"
   rank=$out/telar-rank  # Our libraries for our program alone, not for the python3 that starts it.
   if [ -z "$dry" ]; then
-    printf '#!/bin/sh\nLD_LIBRARY_PATH=%q exec %q "$@"\n' "$our_path" "$bin/telar-rank" >"$rank"
+    printf '#!/bin/bash\nLD_LIBRARY_PATH=%q exec %q "$@"\n' "$our_path" "$bin/telar-rank" >"$rank"
     chmod +x "$rank"
     rm -rf "$out/curve"
   fi

@@ -15,7 +15,7 @@ if command -v shellcheck >/dev/null; then shellcheck "$script"; else echo "no sh
 
 mkdir "$work/fakes" "$work/wheels"
 fake() { printf '#!/bin/bash\n%s\n' "$2" >"$work/fakes/$1"; chmod +x "$work/fakes/$1"; }
-for program in ldconfig dpkg-query curl wget sudo; do fake "$program" 'exit 1'; done
+for program in ldconfig dpkg-query curl wget sudo apt-get; do fake "$program" 'exit 1'; done
 fake nvidia-smi 'echo 580.95.05'
 printf 'ID=ubuntu\nVERSION_ID="24.04"\nPRETTY_NAME="Ubuntu 24.04 LTS"\n' >"$work/ubuntu"
 printf 'ID=fedora\nVERSION_ID=42\nPRETTY_NAME="Fedora"\n' >"$work/fedora"
@@ -68,8 +68,8 @@ says 'libnccl2 cuda-nvcc-13-0 .*libnccl-dev$'
 OS_RELEASE=$work/fedora expect 1 --dry-run --from packages
 says 'this is "Fedora": try --from wheels'
 fake python3 "[ \"\$2\" != pip ] && exec $(command -v python3) \"\$@\"; exit 1"
-expect 1 --prefix "$prefix"
-says 'no pip .*--wheels DIR: nvidia-cublas=='
+expect 0 --dry-run --prefix "$prefix"
+says '^would run: .*/install-packages\.sh python3-pip$'
 rm "$work/fakes/python3"
 
 # --- A driver that is too old, and none ---------------------------------------------------------------------------------
