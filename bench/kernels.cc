@@ -247,7 +247,7 @@ void cross_entropy(benchmark::State& state, DType dtype, int64_t) {
   const View logits = b.act({kTokens, kVocab}), count = b.f32({1}), loss = b.f32({1}), targets = b.ids(kTokens, kVocab);
   (void)b.kernels().fill(b.stream(), 1024, Out(count));
   b.run(state, 0, 2 * bytes_of({logits}), [&] {
-    return b.kernels().cross_entropy(b.stream(), In(targets), In(count), kVocab, InOut(logits), InOut(loss));
+    return b.kernels().cross_entropy(b.stream(), In(targets), In(count), In(), kVocab, InOut(logits), InOut(loss));
   });
 }
 

@@ -18,7 +18,7 @@ class DTypes {
     for (DType dtype : dtypes) bits_ |= 1u << static_cast<int>(dtype);
   }
   bool holds(DType dtype) const { return (bits_ >> static_cast<int>(dtype) & 1u) != 0; }
-  std::string to_string() const {  // "f32 or bf16"
+  std::string to_string() const {  // "f32 or i32"
     std::string text;
     for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kI32, DType::kU8}) {
       if (holds(dtype)) text += (text.empty() ? "" : " or ") + std::string(name_of(dtype));
@@ -30,7 +30,7 @@ class DTypes {
   uint32_t bits_ = 0;
 };
 
-constexpr DTypes kFloat{DType::kF32, DType::kBF16};
+constexpr DTypes kFloat{DType::kF32, DType::kBF16, DType::kF16};
 constexpr DTypes kF32{DType::kF32};
 constexpr DTypes kI32{DType::kI32};
 
@@ -59,6 +59,13 @@ class Check {
   Check& same_type(const char* argument, const View& view, const char* other_argument, const View& other) {
     return rule(view.dtype == other.dtype, argument, name_of(view.dtype),
                 absl::StrCat(std::string(name_of(other.dtype)), " as ", other_argument));
+  }
+  // bf16 and f16 do not meet in one call.
+  Check& one_half(const char* argument, const View& view, const char* other_argument, const View& other) {
+    const bool meet = !view.absent() && !other.absent() && view.dtype != other.dtype && view.dtype != DType::kF32 &&
+                      other.dtype != DType::kF32;
+    return rule(!meet, argument, name_of(view.dtype),
+                absl::StrCat("f32 or ", std::string(name_of(other.dtype)), " as ", other_argument));
   }
   template <typename Got>
   Check& rule(bool holds, const char* argument, const Got& got, const std::string& wanted) {
@@ -108,7 +115,7 @@ int64_t qkv_width(const AttentionDims& dims) { return (dims.heads + 2 * dims.kv_
 }  // namespace
 
 absl::Status check_fill(Out x) {
-  return Check("fill").tensor("x", x, {DType::kF32, DType::kBF16, DType::kI32}).status();
+  return Check("fill").tensor("x", x, {DType::kF32, DType::kBF16, DType::kF16, DType::kI32}).status();
 }
 
 absl::Status check_copy(In x, Out y) {
@@ -141,7 +148,9 @@ absl::Status check_embedding(In ids, In table, In positions, int64_t sequence, O
   Check check("embedding");
   const int64_t width = cols_of(table);
   check.vector("ids", ids, kI32, -1).matrix("table", table, kFloat, -1, -1);
-  check.rule(sequence > 0, "sequence", sequence, "at least 1").matrix("y", y, kFloat, ids.elements(), width);
+  check.rule(sequence > 0, "sequence", sequence, "at least 1")
+      .matrix("y", y, kFloat, ids.elements(), width)
+      .one_half("y", y, "table", table);
   if (!positions.absent()) {
     check.matrix("positions", positions, kFloat, -1, width)
         .same_type("positions", positions, "table", table)
@@ -170,6 +179,12 @@ absl::Status check_linear(In x, In weight, In bias, Out y) {
       .matrix("weight", weight, kFloat, -1, cols_of(x))
       .optional_vector("bias", bias, kFloat, rows_of(weight))
       .matrix("y", y, kFloat, rows_of(x), rows_of(weight))
+      .one_half("weight", weight, "x", x)
+      .one_half("bias", bias, "x", x)
+      .one_half("bias", bias, "weight", weight)
+      .one_half("y", y, "x", x)
+      .one_half("y", y, "weight", weight)
+      .one_half("y", y, "bias", bias)
       .status();
 }
 
@@ -178,6 +193,9 @@ absl::Status check_linear_dgrad(In dy, In weight, Out dx) {
       .matrix("dy", dy, kFloat, -1, -1)
       .matrix("weight", weight, kFloat, cols_of(dy), -1)
       .matrix("dx", dx, kFloat, rows_of(dy), cols_of(weight))
+      .one_half("weight", weight, "dy", dy)
+      .one_half("dx", dx, "dy", dy)
+      .one_half("dx", dx, "weight", weight)
       .status();
 }
 
@@ -185,6 +203,7 @@ absl::Status check_linear_wgrad(In dy, In x, InOut dweight, InOut dbias) {
   return Check("linear_wgrad")
       .matrix("dy", dy, kFloat, -1, -1)
       .matrix("x", x, kFloat, rows_of(dy), -1)
+      .one_half("x", x, "dy", dy)
       .matrix("dweight", dweight, kF32, cols_of(dy), cols_of(x))
       .optional_vector("dbias", dbias, kF32, cols_of(dy))
       .status();
@@ -196,6 +215,7 @@ void check_norm(Check& check, const In& residual, const In& delta, const In& wei
                 const Out& rstd) {
   const int64_t rows = rows_of(residual), cols = cols_of(residual);
   check.matrix("residual", residual, kFloat, -1, -1).vector("weight", weight, kFloat, cols);
+  check.one_half("weight", weight, "residual", residual);
   check.matrix("y", y, kFloat, rows, cols).same_type("y", y, "residual", residual).vector("rstd", rstd, kF32, rows);
   if (delta.absent()) {
     check.rule(sum.absent(), "sum", std::string_view("a tensor"), "nothing, as delta is absent");
@@ -209,7 +229,7 @@ void check_norm_backward(Check& check, const In& dy, const In& x, const In& weig
                          const InOut& dweight) {
   const int64_t rows = rows_of(x), cols = cols_of(x);
   check.matrix("x", x, kFloat, -1, -1).matrix("dy", dy, kFloat, rows, cols).same_type("dy", dy, "x", x);
-  check.vector("weight", weight, kFloat, cols).vector("rstd", rstd, kF32, rows);
+  check.vector("weight", weight, kFloat, cols).one_half("weight", weight, "x", x).vector("rstd", rstd, kF32, rows);
   check.matrix("dx", dx, kFloat, rows, cols).same_type("dx", dx, "x", x).vector("dweight", dweight, kF32, cols);
 }
 
@@ -219,6 +239,8 @@ absl::Status check_layer_norm(In residual, In delta, In weight, In bias, Out sum
   Check check("layer_norm");
   check_norm(check, residual, delta, weight, sum, y, rstd);
   return check.optional_vector("bias", bias, kFloat, cols_of(residual))
+      .one_half("bias", bias, "residual", residual)
+      .one_half("bias", bias, "weight", weight)
       .vector("mean", mean, kF32, rows_of(residual))
       .status();
 }
@@ -314,10 +336,12 @@ absl::Status check_count_valid(In targets, InOut count) {
   return Check("count_valid").vector("targets", targets, kI32, -1).vector("count", count, kF32, 1).status();
 }
 
-absl::Status check_cross_entropy(const char* op, In targets, In count, int64_t vocab, const View& logits, InOut loss) {
+absl::Status check_cross_entropy(const char* op, In targets, In count, In loss_scale, int64_t vocab, const View& logits,
+                                 InOut loss) {
   return Check(op)
       .vector("targets", targets, kI32, -1)
       .vector("count", count, kF32, 1)
+      .optional_vector("loss_scale", loss_scale, kF32, 1)
       .matrix("logits", logits, kFloat, targets.elements(), -1)
       .rule(vocab > 0 && vocab <= cols_of(logits), "vocab", vocab,
             absl::StrCat("1 to logits' ", cols_of(logits), " columns"))
@@ -329,12 +353,28 @@ absl::Status check_sum_squares(In x, InOut sum) {
   return Check("sum_squares").tensor("x", x, kFloat).vector("sum", sum, kF32, 1).status();
 }
 
-absl::Status check_clip_scale(In sum_squares, float max_norm, Out norm, Out scale) {
+absl::Status check_clip_scale(In sum_squares, In loss_scale, float max_norm, Out norm, Out scale) {
   return Check("clip_scale")
       .vector("sum_squares", sum_squares, kF32, 1)
+      .optional_vector("loss_scale", loss_scale, kF32, 1)
       .rule(max_norm >= 0, "max_norm", max_norm, "at least 0")
       .vector("norm", norm, kF32, 1)
       .vector("scale", scale, kF32, 1)
+      .status();
+}
+
+absl::Status check_advance_step(const StepParams& params, In scale, InOut state, InOut step) {
+  return Check("advance_step")
+      .rule(params.growth_factor >= 1, "params.growth_factor", params.growth_factor, "at least 1")
+      .rule(params.backoff_factor > 0 && params.backoff_factor <= 1, "params.backoff_factor", params.backoff_factor,
+            "above 0, at most 1")
+      .rule(params.growth_interval > 0, "params.growth_interval", params.growth_interval, "at least 1")
+      .rule(params.min_loss_scale > 0, "params.min_loss_scale", params.min_loss_scale, "above 0")
+      .rule(params.max_loss_scale >= params.min_loss_scale, "params.max_loss_scale", params.max_loss_scale,
+            absl::StrCat("at least params.min_loss_scale = ", params.min_loss_scale))
+      .vector("scale", scale, kF32, 1)
+      .vector("state", state, kF32, kStepStates)
+      .vector("step", step, kF32, kStepScalars)
       .status();
 }
 

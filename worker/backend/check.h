@@ -1,5 +1,6 @@
 // What every backend asks of a kernel's arguments before it computes, so that all refuse the same calls in the same
-// words: "layer_norm: weight: got f32 [8], wanted f32 or bf16 [16]". One function a method of Kernels, same arguments.
+// words: "layer_norm: weight: got f32 [8], wanted f32 or bf16 or f16 [16]". One function a method of Kernels, same
+// arguments.
 //
 // Matrices are compared as rows x columns and vectors by element count: [2, 3, 8] passes as [6, 8]. A tensor without
 // elements is refused except in elementwise ops, where it is nothing to do. Values (ids, targets) are not looked at:
@@ -40,10 +41,12 @@ absl::Status check_attention(const AttentionDims& dims, In qkv, Out o, Out lse);
 absl::Status check_attention_backward(const AttentionDims& dims, In qkv, In o, In lse, In d_o, Out dqkv);
 
 absl::Status check_count_valid(In targets, InOut count);
-absl::Status check_cross_entropy(const char* op, In targets, In count, int64_t vocab, const View& logits, InOut loss);
+absl::Status check_cross_entropy(const char* op, In targets, In count, In loss_scale, int64_t vocab, const View& logits,
+                                 InOut loss);
 
 absl::Status check_sum_squares(In x, InOut sum);
-absl::Status check_clip_scale(In sum_squares, float max_norm, Out norm, Out scale);
+absl::Status check_clip_scale(In sum_squares, In loss_scale, float max_norm, Out norm, Out scale);
+absl::Status check_advance_step(const StepParams& params, In scale, InOut state, InOut step);
 absl::Status check_adamw(In grad, In scale, In step, InOut master, InOut exp_avg, InOut exp_avg_sq, Out weight);
 
 }  // namespace telar::backend

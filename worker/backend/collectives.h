@@ -28,7 +28,7 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Elementwise over the group, result on every member. f32 and bf16 (summed in f32), i32.
+  // Elementwise over the group, result on every member. f32, bf16 and f16 (both summed in f32), i32.
   // Deterministic: the order of the sum depends on group size and element index only.
   virtual absl::Status all_reduce(Stream&, ReduceOp, InOut x) = 0;
   // y = the group's x in rank order: y.elements == size * x.elements.

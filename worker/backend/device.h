@@ -51,6 +51,7 @@ struct DeviceInfo {
   uint64_t memory_bytes = 0;
   double peak_flops_f32 = 0;  // Dense; 0 = unknown, then there is no MFU.
   double peak_flops_bf16 = 0;
+  double peak_flops_f16 = 0;
 };
 
 class Device {

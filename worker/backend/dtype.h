@@ -56,6 +56,42 @@ struct Bf16 {
 };
 static_assert(sizeof(Bf16) == 2);
 
+// Storage form of IEEE binary16: 5 bits of exponent, 10 of fraction, subnormals. Arithmetic is done in float.
+struct F16 {
+  uint16_t bits = 0;
+
+  F16() = default;
+  // Rounds to nearest, ties to even; from 65520 on to infinity; a NaN stays a quiet NaN.
+  explicit F16(float value) {
+    const uint32_t raw = std::bit_cast<uint32_t>(value);
+    const uint32_t magnitude = raw & 0x7fffffffu;
+    uint32_t rounded;
+    if (magnitude > 0x7f800000u) {
+      rounded = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
+    } else if (magnitude >= 0x477ff000u) {
+      rounded = 0x7c00u;
+    } else if (magnitude >= 0x38800000u) {  // 2^-14, the least normal number.
+      rounded = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+    } else {  // The sum is rounded to a whole number of 2^-24, which is the subnormals' unit.
+      rounded = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+    }
+    bits = static_cast<uint16_t>(((raw >> 16) & 0x8000u) | rounded);
+  }
+  explicit operator float() const {
+    const uint32_t magnitude = static_cast<uint32_t>(bits & 0x7fffu) << 13;
+    uint32_t widened;
+    if (magnitude >= 0x0f800000u) {
+      widened = magnitude + 0x70000000u;
+    } else if (magnitude >= 0x00800000u) {
+      widened = magnitude + 0x38000000u;
+    } else {  // 2^-14 (1 + fraction) - 2^-14.
+      widened = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude + 0x38800000u) - 0x1p-14f);
+    }
+    return std::bit_cast<float>(widened | (static_cast<uint32_t>(bits & 0x8000u) << 16));
+  }
+};
+static_assert(sizeof(F16) == 2);
+
 template <typename T>
 struct DTypeOf;
 template <>
@@ -65,6 +101,10 @@ struct DTypeOf<float> {
 template <>
 struct DTypeOf<Bf16> {
   static constexpr DType value = DType::kBF16;
+};
+template <>
+struct DTypeOf<F16> {
+  static constexpr DType value = DType::kF16;
 };
 template <>
 struct DTypeOf<int32_t> {

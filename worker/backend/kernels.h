@@ -1,9 +1,10 @@
 // What a device can compute. No graph, no rank, no allocation in here: a kernel gets bound views and a stream.
 //
 // Shapes: T = tokens (batch * sequence), C = width of a row, V = vocabulary, H / K = query / key-value heads,
-// D = head dimension. Activations ("act") are f32 or bf16, all of one call alike, and so are weights ("w"); statistics,
-// gradients of weights ("grad"), losses and scalars are f32. Sums are taken in f32 or better whatever the storage.
-// "accumulates" means that the result is added to what the InOut holds.
+// D = head dimension. Activations ("act") are f32, bf16 or f16, all of one call alike, and so are weights ("w"), but
+// bf16 and f16 do not meet; statistics, gradients of weights ("grad"), losses and scalars are f32. Sums are taken in
+// f32 or better whatever the storage. What is beyond the storage's range is stored as an infinity. "accumulates" means
+// that the result is added to what the InOut holds.
 //
 // Contract for every method: checks dtypes and shapes first and returns INVALID_ARGUMENT naming op, argument, got and
 // wanted; then computes on `stream` without blocking on other streams, without allocating on the device. The CPU
@@ -46,7 +47,31 @@ struct AdamWParams {
   float weight_decay = 0.0f;
 };
 
-// Layout of the f32 vector of per-step scalars that the host writes before a step: kStepScalars elements.
+// What the optimizer counts, and how it moves the loss scale (Micikevicius et al. 2018, with the schedule that is
+// common since). The defaults leave the scale where it is.
+struct StepParams {
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  float growth_factor = 1;      // After growth_interval applied steps in a row, up to max_loss_scale.
+  float backoff_factor = 1;     // After a skipped step, down to min_loss_scale.
+  int64_t growth_interval = 1;  // Below 2^24.
+  float min_loss_scale = 1;
+  float max_loss_scale = 1;
+};
+
+// Layout of the f32 vector that the optimizer keeps from step to step: kStepStates elements. Counts stop at 2^24, far
+// beyond where a bias correction is 1.
+enum StepState : int {
+  kLossScale = 0,
+  kAppliedSteps = 1,  // Adam's t.
+  kGoodSteps = 2,     // Applied since the last skipped step or growth.
+  kSkippedSteps = 3,  // Of the whole run.
+  kSkipped = 4,       // 1 if the last step was, else 0.
+  kStepStates = 8
+};
+
+// Layout of the f32 vector of per-step scalars: the host writes the learning rate before a step, advance_step() the
+// bias corrections. kStepScalars elements.
 enum StepScalar : int { kLearningRate = 0, kBiasCorrection1 = 1, kBiasCorrection2 = 2, kStepScalars = 4 };
 
 class Kernels {
@@ -108,18 +133,23 @@ class Kernels {
   // count[1] (f32) accumulates the number of targets >= 0. targets: i32 [T], -1 = not counted.
   virtual absl::Status count_valid(Stream&, In targets, InOut count) = 0;
   // Accumulates loss[1] += sum over valid targets of -log softmax(logits)[target] / count[0], and overwrites
-  // logits (f32 or bf16, [T, Vp], only the first `vocab` columns count) with d loss / d logits; padding columns and
-  // rows without a target become 0.
-  virtual absl::Status cross_entropy(Stream&, In targets, In count, int64_t vocab, InOut logits, InOut loss) = 0;
+  // logits (act [T, Vp], only the first `vocab` columns count) with loss_scale[0] d loss / d logits; padding columns
+  // and rows without a target become 0. loss_scale: f32 [1]; absent: 1.
+  virtual absl::Status cross_entropy(Stream&, In targets, In count, In loss_scale, int64_t vocab, InOut logits,
+                                     InOut loss) = 0;
   // As above, forward only: logits stay.
   virtual absl::Status cross_entropy_loss(Stream&, In targets, In count, int64_t vocab, In logits, InOut loss) = 0;
 
   // --- Optimizer ------------------------------------------------------------------------------------------------
   // sum[1] accumulates the sum of squares, in f64 inside and a fixed order.
   virtual absl::Status sum_squares(Stream&, In x, InOut sum) = 0;
-  // norm[1] = sqrt(sum_squares[0]); scale[1] = min(1, max_norm / (norm + 1e-6)), 1 if max_norm is 0.
-  // A norm that is not finite gives scale 0 (the update is skipped by adamw).
-  virtual absl::Status clip_scale(Stream&, In sum_squares, float max_norm, Out norm, Out scale) = 0;
+  // sum_squares: of gradients that are loss_scale[0] times too large; absent: 1 time.
+  // norm[1] = sqrt(sum_squares[0]) / loss_scale; scale[1] = min(1, max_norm / (norm + 1e-6)) / loss_scale, where
+  // max_norm 0 does not clip. A norm that is not finite gives scale 0 (the update is skipped by adamw).
+  virtual absl::Status clip_scale(Stream&, In sum_squares, In loss_scale, float max_norm, Out norm, Out scale) = 0;
+  // Behind clip_scale: counts the step in state[kStepStates], as skipped if scale[0] is 0, moves the loss scale, and
+  // writes step's bias corrections 1 - beta^t, where t counts applied steps only.
+  virtual absl::Status advance_step(Stream&, const StepParams&, In scale, InOut state, InOut step) = 0;
   // Decoupled weight decay (Loshchilov & Hutter 2019) on f32 master, exp_avg, exp_avg_sq; weight (absent or act dtype)
   // gets the rounded master. step: f32 [kStepScalars], see StepScalar. g = grad * scale[0]; scale 0 changes nothing.
   virtual absl::Status adamw(Stream&, const AdamWParams&, In grad, In scale, In step, InOut master, InOut exp_avg,

@@ -41,6 +41,16 @@ uint32_t small_number(const Json& object, const char* key) {
   return static_cast<uint32_t>(value);
 }
 
+OptimizerState optimizer_from(const Json& json) {
+  OptimizerState state{number(json, "applied_steps"), number(json, "skipped_steps"), number(json, "good_steps")};
+  const Json& scale = json.at("loss_scale");
+  if (!scale.is_number() || scale.get<double>() < 0) {
+    throw Malformed(absl::StrCat("loss_scale is ", scale.dump(), ", not a number from 0 on"));
+  }
+  state.loss_scale = scale.get<double>();
+  return state;
+}
+
 uint32_t crc(const Json& object) {
   const auto text = object.at("crc32c").get<std::string>();
   if (text.size() != 8 || text.find_first_not_of("0123456789abcdef") != std::string::npos) {
@@ -105,6 +115,7 @@ Manifest manifest_from(const Json& json) {
   manifest.step = number(json, "step");
   manifest.consumed_samples = number(json, "consumed_samples");
   manifest.seed = number(json, "seed");
+  if (json.contains("optimizer")) manifest.optimizer = optimizer_from(json.at("optimizer"));
   if (const Json& spec = json.at("spec"); !spec.is_null()) manifest.spec_json = spec.dump();
   const Json& layout = json.at("layout");
   manifest.layout = {small_number(layout, "tp"), small_number(layout, "pp"), small_number(layout, "dp"),
@@ -218,8 +229,14 @@ absl::StatusOr<std::string> to_text(const Manifest& manifest) {
                {"epoch", manifest.epoch},
                {"step", manifest.step},
                {"consumed_samples", manifest.consumed_samples},
-               {"seed", manifest.seed},
-               {"spec", spec}};
+               {"seed", manifest.seed}};
+  if (manifest.optimizer.has_value()) {
+    json["optimizer"] = {{"applied_steps", manifest.optimizer->applied_steps},
+                         {"skipped_steps", manifest.optimizer->skipped_steps},
+                         {"good_steps", manifest.optimizer->good_steps},
+                         {"loss_scale", manifest.optimizer->loss_scale}};
+  }
+  json["spec"] = spec;
   json["layout"] = {{"tp", manifest.layout.tp},
                     {"pp", manifest.layout.pp},
                     {"dp", manifest.layout.dp},

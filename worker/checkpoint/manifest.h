@@ -55,6 +55,15 @@ struct TensorEntry {
   bool operator==(const TensorEntry&) const = default;
 };
 
+// What the optimizer remembers besides its tensors.
+struct OptimizerState {
+  uint64_t applied_steps = 0;  // Adam's t: steps that were not skipped.
+  uint64_t skipped_steps = 0;
+  uint64_t good_steps = 0;  // Applied since the last skipped step or growth of the loss scale.
+  double loss_scale = 0;    // 0: the run scales no loss.
+  bool operator==(const OptimizerState&) const = default;
+};
+
 struct Manifest {
   uint32_t format_version = kFormatVersion;
   std::string job;
@@ -62,7 +71,8 @@ struct Manifest {
   uint64_t step = 0;
   uint64_t consumed_samples = 0;
   uint64_t seed = 0;
-  std::string spec_json;  // The complete JobSpec, a JSON object; empty: none.
+  std::optional<OptimizerState> optimizer;  // Absent in old manifests: every step was applied.
+  std::string spec_json;                    // The complete JobSpec, a JSON object; empty: none.
   Layout layout;
   std::vector<FileEntry> files;
   std::vector<TensorEntry> tensors;

@@ -32,12 +32,15 @@ struct RankMetrics::Families {
         loss(gauge(r, "telar_loss", "Training loss of the last step, mean over the global batch's target tokens.")),
         eval_loss(gauge(r, "telar_eval_loss", "Loss on held-out data at the last evaluation.")),
         grad_norm(gauge(r, "telar_grad_norm", "Global gradient norm of the last step, before clipping.")),
+        loss_scale(gauge(r, "telar_loss_scale", "Factor on the loss for the next step's backward; fp16 only.")),
         learning_rate(gauge(r, "telar_learning_rate", "Learning rate of the last step.")),
         step_seconds(prometheus::BuildHistogram()
                          .Name("telar_step_seconds")
                          .Help("Wall time of an optimizer step.")
                          .Register(r)),
         steps(counter(r, "telar_steps_total", "Optimizer steps done by this rank.")),
+        skipped_steps(
+            counter(r, "telar_skipped_steps_total", "Steps that updated nothing, as their gradient was not finite.")),
         tokens(counter(r, "telar_tokens_total", "Tokens trained on; each rank counts its share of the global batch.")),
         flops(counter(r, "telar_model_flops_total", "Model FLOPs done, this rank's share; recompute is not counted.")),
         peak_flops(gauge(r, "telar_device_peak_flops_per_second", "Dense peak of the device at the job's precision.")),
@@ -56,9 +59,11 @@ struct RankMetrics::Families {
   Family<Gauge>& loss;
   Family<Gauge>& eval_loss;
   Family<Gauge>& grad_norm;
+  Family<Gauge>& loss_scale;
   Family<Gauge>& learning_rate;
   Family<Histogram>& step_seconds;
   Family<Counter>& steps;
+  Family<Counter>& skipped_steps;
   Family<Counter>& tokens;
   Family<Counter>& flops;
   Family<Gauge>& peak_flops;
@@ -164,6 +169,7 @@ void RankMetrics::observe_started(Rank& rank, const v1::RankStarted& started) {
   if (!rank.leads) return;
   rank.get(families_->parameters).Set(static_cast<double>(started.parameters()));
   rank.get(families_->nonfinite);
+  rank.get(families_->skipped_steps);
   rank.get(families_->checkpoint_saves);
   rank.get(families_->checkpoint_bytes);
 }
@@ -182,6 +188,8 @@ void RankMetrics::observe_step(Rank& rank, const v1::StepReport& step, double ti
   rank.get(families_->loss).Set(step.loss());
   rank.get(families_->grad_norm).Set(step.grad_norm());
   rank.get(families_->learning_rate).Set(step.learning_rate());
+  if (step.loss_scale() > 0) rank.get(families_->loss_scale).Set(step.loss_scale());
+  if (step.skipped()) rank.get(families_->skipped_steps).Increment();
   rank.get(families_->consumed_samples).Set(static_cast<double>(step.consumed_samples()));
   if (!std::isfinite(step.loss()) || !std::isfinite(step.grad_norm())) rank.get(families_->nonfinite).Increment();
 }

@@ -53,7 +53,8 @@ Tensor Head::loss_and_gradient(const Recorder& recorder, Tensor hidden, const Ta
   for_each_chunk(recorder, hidden, targets.ids, [&](const Chunk& chunk) {
     const double flops = 2.0 * static_cast<double>(chunk.rows * weight.elements());
     recorder.program.record(chunk.name + ".loss", &Kernels::cross_entropy, chunk.targets.in(), targets.count.in(),
-                            int64_t{recorder.spec.vocab()}, chunk.logits.inout(), targets.loss.inout());
+                            targets.loss_scale.in(), int64_t{recorder.spec.vocab()}, chunk.logits.inout(),
+                            targets.loss.inout());
     recorder.program.record_kernel(chunk.name + ".dgrad", flops, &Kernels::linear_dgrad, chunk.logits.in(), weight.in(),
                                    dhidden.rows(chunk.first, chunk.rows).out());
     recorder.program.record_kernel(chunk.name + ".wgrad", flops, &Kernels::linear_wgrad, chunk.logits.in(),

@@ -12,9 +12,10 @@ class Head {
   static constexpr int64_t kChunkBytes = int64_t{512} << 20;
 
   struct Targets {
-    engine::Tensor ids;    // i32 [tokens], -1 = not counted.
-    engine::Tensor count;  // f32 [1]: counted targets of the global batch.
-    engine::Tensor loss;   // f32 [1]: accumulates this micro-batch's share of the mean loss.
+    engine::Tensor ids;         // i32 [tokens], -1 = not counted.
+    engine::Tensor count;       // f32 [1]: counted targets of the global batch.
+    engine::Tensor loss;        // f32 [1]: accumulates this micro-batch's share of the mean loss.
+    engine::Tensor loss_scale;  // f32 [1]: the gradient is so many times too large. Undefined: once.
   };
   // hidden: act [tokens, C], normed. Records the loss and its gradient; returns d loss / d hidden.
   static engine::Tensor loss_and_gradient(const Recorder& recorder, engine::Tensor hidden, const Targets& targets);

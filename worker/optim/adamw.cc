@@ -7,9 +7,23 @@ using engine::DType;
 using engine::MemoryClass;
 using engine::Tensor;
 
-AdamWTensors record_adamw(engine::Program& program, const v1::OptimizerSpec& spec, const parallel::FlatLayout& layout,
-                          const parallel::FlatTensors& grads, const AdamWState& state,
-                          const parallel::FlatTensors& weights, bool weights_are_masters) {
+backend::StepParams step_params(const v1::OptimizerSpec& optimizer, const v1::PrecisionSpec& precision) {
+  backend::StepParams params;
+  params.beta1 = optimizer.beta1();
+  params.beta2 = optimizer.beta2();
+  if (precision.compute() != v1::FP16) return params;
+  const v1::LossScaleSpec& scale = precision.loss_scale();
+  params.growth_factor = static_cast<float>(scale.growth_factor());
+  params.backoff_factor = static_cast<float>(scale.backoff_factor());
+  params.growth_interval = static_cast<int64_t>(scale.growth_interval());
+  params.min_loss_scale = static_cast<float>(scale.min());
+  params.max_loss_scale = static_cast<float>(scale.max());
+  return params;
+}
+
+AdamWTensors record_adamw(engine::Program& program, const v1::OptimizerSpec& spec, const v1::PrecisionSpec& precision,
+                          const parallel::FlatLayout& layout, const parallel::FlatTensors& grads,
+                          const AdamWState& state, const parallel::FlatTensors& weights, bool weights_are_masters) {
   const engine::Program::Scope scope(program, "optimizer/", engine::Phase::kOptimizer);
   AdamWTensors tensors;
   tensors.step_scalars = program.persistent("step_scalars", DType::kF32, {backend::kStepScalars}, MemoryClass::kIo);
@@ -21,8 +35,10 @@ AdamWTensors record_adamw(engine::Program& program, const v1::OptimizerSpec& spe
   for (size_t i = 0; i < layout.buckets().size(); ++i) {
     program.record("sum_squares." + std::to_string(i), &Kernels::sum_squares, grads.buckets()[i].in(), sum.inout());
   }
-  program.record("clip_scale", &Kernels::clip_scale, sum.in(), static_cast<float>(spec.clip_norm()),
-                 tensors.grad_norm.out(), scale.out());
+  program.record("clip_scale", &Kernels::clip_scale, sum.in(), state.loss_scale().in(),
+                 static_cast<float>(spec.clip_norm()), tensors.grad_norm.out(), scale.out());
+  program.record("advance", &Kernels::advance_step, step_params(spec, precision), scale.in(), state.step.inout(),
+                 tensors.step_scalars.inout());
 
   for (size_t i = 0; i < layout.buckets().size(); ++i) {
     const parallel::Bucket& bucket = layout.buckets()[i];

@@ -63,7 +63,7 @@ class FlatLayout {
   std::unordered_map<std::string, size_t> index_;
 };
 
-// One flat f32 or bf16 tensor a bucket: all the weights, all the gradients, all the first moments, ...
+// One flat f32, bf16 or f16 tensor a bucket: all the weights, all the gradients, all the first moments, ...
 class FlatTensors {
  public:
   FlatTensors() = default;

@@ -73,7 +73,8 @@ void record_micro_batches(TrainProgram& train, const RunShape& shape) {
     }
     const Scope scope(program, prefix, Phase::kBackward);
     const Tensor dhidden = model::Head::loss_and_gradient(
-        layer_recorder, hidden, {train.targets.slice(m * tokens, {tokens}), train.valid, train.loss});
+        layer_recorder, hidden,
+        {train.targets.slice(m * tokens, {tokens}), train.valid, train.loss, train.state.loss_scale()});
     transformer.backward(layer_recorder, dhidden, [&](int unit) {
       if (m + 1 < shape.micro_batches) return;
       for (size_t i = 0; i < shape.layout.buckets().size(); ++i) {
@@ -85,13 +86,18 @@ void record_micro_batches(TrainProgram& train, const RunShape& shape) {
   }
 }
 
+DType act_type(v1::Precision precision) {
+  if (precision == v1::BF16) return DType::kBF16;
+  return precision == v1::FP16 ? DType::kF16 : DType::kF32;
+}
+
 }  // namespace
 
 RunShape run_shape(const v1::JobSpec& resolved, const parallel::Mesh& mesh) {
   const int64_t bucket_elements = (int64_t{resolved.parallel().bucket_mib()} << 20) / 4;
   const int64_t local = resolved.batch().global() / mesh.dp_size;
   return {resolved, mesh, parallel::FlatLayout(model::parameter_groups(resolved.model()), bucket_elements),
-          resolved.precision().compute() == v1::BF16 ? DType::kBF16 : DType::kF32, local / resolved.batch().micro()};
+          act_type(resolved.precision().compute()), local / resolved.batch().micro()};
 }
 
 std::unique_ptr<TrainProgram> record_train(const RunShape& shape) {
@@ -104,6 +110,7 @@ std::unique_ptr<TrainProgram> record_train(const RunShape& shape) {
                             : own(program, shape, "master", DType::kF32, MemoryClass::kOptimizer);
   train->state.exp_avg = own(program, shape, "exp_avg", DType::kF32, MemoryClass::kOptimizer);
   train->state.exp_avg_sq = own(program, shape, "exp_avg_sq", DType::kF32, MemoryClass::kOptimizer);
+  train->state.step = program.persistent("step_state", DType::kF32, {backend::kStepStates}, MemoryClass::kOptimizer);
   if (uses_rope(shape)) {
     train->rope_table = program.persistent("rope_table", DType::kF32, rope_shape(shape), MemoryClass::kWeights);
   }
@@ -122,8 +129,8 @@ std::unique_ptr<TrainProgram> record_train(const RunShape& shape) {
   program.record("loss.zero", &Kernels::fill, 0.0f, train->loss.out());
   record_micro_batches(*train, shape);
   reduce_over_replicas(program, shape, "loss.reduce", train->loss);
-  train->optimizer = optim::record_adamw(program, shape.spec.optimizer(), shape.layout, train->grads, train->state,
-                                         train->weights, shape.weights_are_masters());
+  train->optimizer = optim::record_adamw(program, shape.spec.optimizer(), shape.spec.precision(), shape.layout,
+                                         train->grads, train->state, train->weights, shape.weights_are_masters());
   return train;
 }
 

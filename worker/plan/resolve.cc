@@ -170,6 +170,30 @@ class Resolver {
     if (precision.compute() == v1::PRECISION_UNSPECIFIED) {
       precision.set_compute(resources.kind() == v1::ResourceSpec::GPU ? v1::BF16 : v1::FP32);
     }
+    loss_scale(precision);
+  }
+
+  void loss_scale(v1::PrecisionSpec& precision) {
+    if (precision.compute() != v1::FP16) {
+      if (precision.has_loss_scale()) {
+        problem("precision.loss_scale", "goes with precision.compute fp16 only, not with {}",
+                precision.compute() == v1::BF16 ? "bf16" : "fp32");
+      }
+      return;
+    }
+    v1::LossScaleSpec& scale = *precision.mutable_loss_scale();
+    if (scale.initial() == 0) scale.set_initial(65536);
+    if (scale.growth_factor() == 0) scale.set_growth_factor(2);
+    if (scale.backoff_factor() == 0) scale.set_backoff_factor(0.5);
+    if (scale.growth_interval() == 0) scale.set_growth_interval(2000);
+    if (scale.min() == 0) scale.set_min(1);
+    if (scale.max() == 0) scale.set_max(16777216);
+    within("precision.loss_scale.growth_factor", scale.growth_factor(), 1, 1024);
+    within("precision.loss_scale.backoff_factor", scale.backoff_factor(), 1.0 / 1024, 0.999);
+    within("precision.loss_scale.growth_interval", static_cast<double>(scale.growth_interval()), 1, 1e7);
+    within("precision.loss_scale.min", scale.min(), 1.0 / 1048576, 1073741824);
+    within("precision.loss_scale.max", scale.max(), scale.min(), 1073741824);
+    within("precision.loss_scale.initial", scale.initial(), scale.min(), scale.max());
   }
 
   void batch() {

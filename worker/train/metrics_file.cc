@@ -67,6 +67,8 @@ absl::Status MetricsFile::write(const v1::StepReport& step) {
   line["tokens_per_second"] = step.tokens_per_second();
   line["consumed_samples"] = step.consumed_samples();
   if (step.mfu() > 0) line["mfu"] = step.mfu();
+  if (step.loss_scale() > 0) line["loss_scale"] = step.loss_scale();
+  if (step.skipped()) line["skipped"] = true;
   return append(line.dump());
 }
 

@@ -1,7 +1,5 @@
 #include "worker/train/replica.h"
 
-#include <cmath>
-
 #include "absl/strings/str_cat.h"
 #include "worker/model/transformer.h"
 #include "worker/optim/schedule.h"
@@ -25,6 +23,17 @@ absl::StatusOr<float> scalar(backend::Device& device, const engine::Executor& ex
   const absl::Status status = device.copy_to_host(executor.address(tensor), &value, sizeof(value));
   if (!status.ok()) return status;
   return value;
+}
+
+// `count` elements of type T at `from`, widened.
+template <typename T>
+absl::StatusOr<std::vector<float>> read_floats(backend::Device& device, const std::byte* from, size_t count) {
+  std::vector<T> raw(count);
+  const absl::Status status = device.copy_to_host(from, raw.data(), count * sizeof(T));
+  if (!status.ok()) return status;
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i) values[i] = static_cast<float>(raw[i]);
+  return values;
 }
 
 }  // namespace
@@ -71,6 +80,11 @@ absl::Status Replica::build() {
   eval_ = *std::move(eval);
   const plan::TrainProgram& owner = *train_->recorded;
   bind(*eval_, eval_->recorded->weights, owner.weights);
+  const v1::PrecisionSpec& precision = shape_.spec.precision();
+  std::vector<float> counted(backend::kStepStates);
+  counted[backend::kLossScale] =
+      precision.compute() == v1::FP16 ? static_cast<float>(precision.loss_scale().initial()) : 1.0f;
+  if (absl::Status status = write_step_state(counted); !status.ok()) return status;
   if (!owner.rope_table.defined()) return absl::OkStatus();
   eval_->executor->bind(eval_->recorded->rope_table, train_->executor->address(owner.rope_table));
   const std::vector<float> table = model::rope_table(shape_.spec.model(), shape_.spec.batch().sequence_length());
@@ -98,13 +112,9 @@ absl::StatusOr<StepResult> Replica::train_step(uint64_t step, std::span<const in
                                                std::span<const int32_t> targets, bool stop) {
   const plan::TrainProgram& program = *train_->recorded;
   engine::Executor& executor = *train_->executor;
-  const v1::OptimizerSpec& optimizer = shape_.spec.optimizer();
   std::vector<float> scalars(backend::kStepScalars);
-  const double t = static_cast<double>(step);
   scalars[backend::kLearningRate] =
-      static_cast<float>(optim::learning_rate(shape_.spec.schedule(), optimizer.learning_rate(), step));
-  scalars[backend::kBiasCorrection1] = static_cast<float>(1 - std::pow(optimizer.beta1(), t));
-  scalars[backend::kBiasCorrection2] = static_cast<float>(1 - std::pow(optimizer.beta2(), t));
+      static_cast<float>(optim::learning_rate(shape_.spec.schedule(), shape_.spec.optimizer().learning_rate(), step));
   const float stop_flag = stop ? 1.0f : 0.0f;
   absl::Status status = upload<float>(device_, executor, program.optimizer.step_scalars, scalars);
   status.Update(upload<int32_t>(device_, executor, program.inputs, inputs));
@@ -120,12 +130,15 @@ absl::StatusOr<StepResult> Replica::train_step(uint64_t step, std::span<const in
     if (value.ok()) out = *value;
     status.Update(value.status());
   };
-  double stop_sum = 0;
+  double stop_sum = 0, skipped = 0;
   take(program.loss, result.loss);
   take(program.optimizer.grad_norm, result.grad_norm);
   take(program.valid, result.valid_tokens);
   take(program.stop, stop_sum);
+  take(program.state.loss_scale(), result.loss_scale);
+  take(program.state.step.slice(backend::kSkipped, {1}), skipped);
   if (!status.ok()) return status;
+  result.skipped = skipped > 0;
   result.stop = stop_sum > 0;
   return result;
 }
@@ -169,17 +182,21 @@ absl::StatusOr<std::vector<float>> Replica::next_logits(std::span<const int32_t>
   status.Update(upload<int32_t>(device_, executor, program.row, std::span(&row, 1)));
   if (status.ok()) status = executor.run();
   if (!status.ok()) return status;
+  const std::byte* from = executor.address(program.logits);
   const size_t vocab = shape_.spec.model().vocab();
-  std::vector<float> logits(vocab);
-  if (shape_.act == engine::DType::kF32) {
-    status = device_.copy_to_host(executor.address(program.logits), logits.data(), vocab * sizeof(float));
-  } else {
-    std::vector<backend::Bf16> raw(vocab);
-    status = device_.copy_to_host(executor.address(program.logits), raw.data(), vocab * sizeof(backend::Bf16));
-    for (size_t i = 0; i < vocab; ++i) logits[i] = static_cast<float>(raw[i]);
-  }
-  if (!status.ok()) return status;
-  return logits;
+  if (shape_.act == engine::DType::kBF16) return read_floats<backend::Bf16>(device_, from, vocab);
+  if (shape_.act == engine::DType::kF16) return read_floats<backend::F16>(device_, from, vocab);
+  return read_floats<float>(device_, from, vocab);
+}
+
+absl::Status Replica::read_step_state(std::span<float> out) const {
+  const Tensor& tensor = train_->recorded->state.step;
+  if (out.size_bytes() != tensor.bytes()) return absl::InternalError("read_step_state: wrong size");
+  return device_.copy_to_host(train_->executor->address(tensor), out.data(), out.size_bytes());
+}
+
+absl::Status Replica::write_step_state(std::span<const float> values) {
+  return upload<float>(device_, *train_->executor, train_->recorded->state.step, values);
 }
 
 const parallel::FlatTensors& Replica::tensors(Kind kind) const {

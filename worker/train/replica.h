@@ -26,7 +26,9 @@ struct StepResult {
   double loss = 0;
   double grad_norm = 0;
   double valid_tokens = 0;
-  bool stop = false;  // Some rank asked to stop.
+  double loss_scale = 1;  // Behind the step: for the next one.
+  bool skipped = false;   // Nothing was updated, as the gradient was not finite.
+  bool stop = false;      // Some rank asked to stop.
 };
 
 // Threads: one caller.
@@ -60,6 +62,10 @@ class Replica {
   enum class Kind : uint8_t { kMaster, kExpAvg, kExpAvgSq, kGrad };
   absl::Status read(Kind kind, size_t group, size_t part, std::span<float> out) const;
   absl::Status write(Kind kind, size_t group, size_t part, std::span<const float> values);
+  // What the optimizer counts, backend::kStepStates floats; a new replica has counted nothing and its spec's loss
+  // scale.
+  absl::Status read_step_state(std::span<float> out) const;
+  absl::Status write_step_state(std::span<const float> values);
 
  private:
   Replica(plan::RunShape shape, backend::Device& device, std::vector<backend::Communicator*> groups,

@@ -28,8 +28,14 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return Seconds(std::chrono::steady_clock::now() - start).count();
 }
 
-// Steps in a row whose loss or gradient is not finite before the run gives up.
+// Steps in a row whose loss or gradient is not finite before the run gives up. With loss scaling such steps are how the
+// scale is found: they count once it cannot go down any more.
 constexpr int kMostBadSteps = 10;
+
+double peak_flops(const backend::DeviceInfo& info, v1::Precision precision) {
+  if (precision == v1::BF16) return info.peak_flops_bf16;
+  return precision == v1::FP16 ? info.peak_flops_f16 : info.peak_flops_f32;
+}
 
 class Run {
  public:
@@ -54,6 +60,7 @@ class Run {
 
  private:
   bool leader() const { return plan_.rank() == 0; }
+  bool scales_loss() const { return spec_.precision().compute() == v1::FP16; }
 
   absl::Status open_device() {
     const bool gpu = plan_.device().kind() == v1::ResourceSpec::GPU;
@@ -111,7 +118,7 @@ class Run {
   absl::Status announce() {
     flops_per_token_ = plan::flops_per_token(spec_.model(), spec_.batch().sequence_length());
     const backend::DeviceInfo& info = device_->info();
-    peak_flops_ = spec_.precision().compute() == v1::BF16 ? info.peak_flops_bf16 : info.peak_flops_f32;
+    peak_flops_ = peak_flops(info, spec_.precision().compute());
     v1::RankEvent event;
     v1::RankStarted& started = *event.mutable_started();
     started.set_parameters(plan::parameter_count(spec_.model()));
@@ -174,8 +181,13 @@ class Run {
   }
 
   absl::Status check_finite(const StepResult& result) {
-    if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) {
+    if (std::isfinite(result.loss) && std::isfinite(result.grad_norm) && !result.skipped) {
       bad_steps_ = 0;
+      return absl::OkStatus();
+    }
+    if (scales_loss() && result.loss_scale > static_cast<float>(spec_.precision().loss_scale().min())) {
+      spdlog::info("step {}: gradient norm {}; the update is skipped, the loss scale is now {}", outcome_.step,
+                   result.grad_norm, result.loss_scale);
       return absl::OkStatus();
     }
     spdlog::warn("step {}: loss {} and gradient norm {}; the update is skipped", outcome_.step, result.loss,
@@ -196,6 +208,8 @@ class Run {
     const double tokens = static_cast<double>(spec_.batch().global()) * spec_.batch().sequence_length();
     report.set_tokens(static_cast<uint64_t>(tokens));
     report.set_consumed_samples(consumed_samples_);
+    report.set_skipped(result.skipped);
+    if (scales_loss()) report.set_loss_scale(result.loss_scale);
     // What the last step's aftermath (checkpoint, evaluation) cost belongs to no step.
     const double seconds = seconds_since(start);
     report.set_seconds(seconds);

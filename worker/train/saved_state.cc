@@ -3,6 +3,7 @@
 #include <google/protobuf/util/json_util.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -63,6 +64,33 @@ absl::Status load_kind(const checkpoint::CheckpointReader& reader, const KindPai
   });
 }
 
+absl::Status load_step_state(const checkpoint::Manifest& manifest, Replica& replica) {
+  std::vector<float> state(backend::kStepStates);
+  absl::Status status = replica.read_step_state(state);
+  if (!status.ok()) return status;
+  const checkpoint::OptimizerState saved =
+      manifest.optimizer.value_or(checkpoint::OptimizerState{.applied_steps = manifest.step});
+  state[backend::kAppliedSteps] = static_cast<float>(saved.applied_steps);
+  state[backend::kGoodSteps] = static_cast<float>(saved.good_steps);
+  state[backend::kSkippedSteps] = static_cast<float>(saved.skipped_steps);
+  const v1::PrecisionSpec& precision = replica.shape().spec.precision();
+  if (precision.compute() == v1::FP16 && saved.loss_scale > 0) {  // Else the spec's initial scale stays.
+    state[backend::kLossScale] =
+        static_cast<float>(std::clamp(saved.loss_scale, precision.loss_scale().min(), precision.loss_scale().max()));
+  }
+  return replica.write_step_state(state);
+}
+
+absl::StatusOr<checkpoint::OptimizerState> save_step_state(const Replica& replica) {
+  std::vector<float> state(backend::kStepStates);
+  const absl::Status status = replica.read_step_state(state);
+  if (!status.ok()) return status;
+  const auto count = [&](backend::StepState of) { return static_cast<uint64_t>(state[of]); };
+  const bool scales = replica.shape().spec.precision().compute() == v1::FP16;
+  return checkpoint::OptimizerState{count(backend::kAppliedSteps), count(backend::kSkippedSteps),
+                                    count(backend::kGoodSteps), scales ? state[backend::kLossScale] : 0.0};
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> SavedState::newest() const {
@@ -102,7 +130,8 @@ absl::StatusOr<Position> SavedState::restore(const std::string& path, Replica& r
     const absl::Status status = load_kind(**reader, kind, replica);
     if (!status.ok()) return status;
   }
-  const absl::Status status = replica.masters_changed();
+  absl::Status status = load_step_state((*reader)->manifest(), replica);
+  if (status.ok()) status = replica.masters_changed();
   if (!status.ok()) return status;
   return Position{(*reader)->manifest().step, (*reader)->manifest().consumed_samples};
 }
@@ -137,6 +166,9 @@ absl::StatusOr<SavedState::Saved> SavedState::save(const Replica& replica, const
   info.job = plan_.job();
   info.consumed_samples = position.consumed_samples;
   info.seed = plan_.spec().seed();
+  const auto optimizer = save_step_state(replica);
+  if (!optimizer.ok()) return optimizer.status();
+  info.optimizer = *optimizer;
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
   const auto printed = google::protobuf::util::MessageToJsonString(plan_.spec(), &info.spec_json, options);

@@ -36,7 +36,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
-// The reference: a plain loop over the ranks, bf16 in f32 with one rounding.
+// The reference: a plain loop over the ranks, bf16 and f16 in f32 with one rounding.
 template <typename T>
 std::vector<T> reduced(ReduceOp op, const std::vector<std::vector<T>>& inputs) {
   std::vector<T> result(inputs[0].size());
@@ -87,6 +87,7 @@ void check_all_reduce(int size) {
 
 TEST_P(GlooSizes, AllReduceEqualsALoopOverTheRanksInF32) { check_all_reduce<float>(GetParam()); }
 TEST_P(GlooSizes, AllReduceEqualsALoopOverTheRanksInBf16) { check_all_reduce<Bf16>(GetParam()); }
+TEST_P(GlooSizes, AllReduceEqualsALoopOverTheRanksInF16) { check_all_reduce<F16>(GetParam()); }
 TEST_P(GlooSizes, AllReduceEqualsALoopOverTheRanksInI32) { check_all_reduce<int32_t>(GetParam()); }
 
 template <typename T>
@@ -115,6 +116,7 @@ void check_gather_and_scatter(int size) {
 
 TEST_P(GlooSizes, GatherAndScatterF32) { check_gather_and_scatter<float>(GetParam()); }
 TEST_P(GlooSizes, GatherAndScatterBf16) { check_gather_and_scatter<Bf16>(GetParam()); }
+TEST_P(GlooSizes, GatherAndScatterF16) { check_gather_and_scatter<F16>(GetParam()); }
 TEST_P(GlooSizes, GatherAndScatterI32) { check_gather_and_scatter<int32_t>(GetParam()); }
 
 TEST_P(GlooSizes, GatherAndScatterInPlace) {
@@ -378,7 +380,7 @@ TEST(GlooErrors, CallsOfAGroupOfOneAreCheckedToo) {
     std::vector<uint8_t> x(3);
     const absl::Status status = communicator.all_reduce(stream, ReduceOp::kSum, InOut(view_of(x)));
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("x: dtype u8, wanted f32, bf16 or i32"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("x: dtype u8, wanted f32, bf16, f16 or i32"));
     EXPECT_EQ(communicator.barrier(), status);
   });
   run_group(1, [](Communicator& communicator, Stream& stream) {

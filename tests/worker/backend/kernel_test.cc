@@ -16,6 +16,9 @@ Tensor::Tensor(Rig& rig, DType dtype, Shape shape, const Values& values) : rig_(
     if (dtype == DType::kBF16) {
       const Bf16 value(static_cast<float>(values[i]));
       std::memcpy(&host[2 * i], &value, 2);
+    } else if (dtype == DType::kF16) {
+      const F16 value(static_cast<float>(values[i]));
+      std::memcpy(&host[2 * i], &value, 2);
     } else if (dtype == DType::kI32) {
       const int32_t value = static_cast<int32_t>(values[i]);
       std::memcpy(&host[4 * i], &value, 4);
@@ -39,6 +42,10 @@ Values Tensor::values() const {
   for (size_t i = 0; i < values.size(); ++i) {
     if (view_.dtype == DType::kBF16) {
       Bf16 value;
+      std::memcpy(&value, &host[2 * i], 2);
+      values[i] = static_cast<float>(value);
+    } else if (view_.dtype == DType::kF16) {
+      F16 value;
       std::memcpy(&value, &host[2 * i], 2);
       values[i] = static_cast<float>(value);
     } else if (view_.dtype == DType::kI32) {
@@ -73,9 +80,14 @@ void expect_close(const Values& got, const Values& want, Tolerance tolerance, co
                        << want[worst] << " (" << worst_excess << " x the tolerance)";
 }
 
+double half_unit(DType dtype) {
+  if (dtype == DType::kBF16) return 1.0 / 256;
+  return dtype == DType::kF16 ? 1.0 / 2048 : 0;
+}
+
 Tolerance rounded(DType dtype, double scale) {
-  // bf16 has 8 bits, so half a unit is at most 2^-8 relative; the absolute part is for f32 landing beside a tie.
-  return dtype == DType::kBF16 ? Tolerance{1e-5 * scale, 1.0 / 256} : Tolerance{3e-6 * scale, 3e-6};
+  // The absolute part is for f32 landing beside a tie; it is far above the subnormals of f16.
+  return dtype == DType::kF32 ? Tolerance{3e-6 * scale, 3e-6} : Tolerance{1e-5 * scale, half_unit(dtype)};
 }
 
 void expect_refused(const absl::Status& status, const std::vector<std::string>& parts) {

@@ -32,7 +32,8 @@ class Rig {
   virtual void set_threads(int threads) = 0;
   // Whether the kernels look at ids and targets before they compute; where those are on a device they cannot.
   virtual bool refuses_values() const = 0;
-  // Whether bf16 attention rounds the probabilities to bf16 for its second product, as tensor cores need them.
+  // Whether bf16 and f16 attention round the probabilities to 16 bits for its second product, as tensor cores need
+  // them.
   virtual bool rounds_probabilities() const { return false; }
 };
 // Null when this machine has no such device: then every test is skipped.
@@ -61,6 +62,8 @@ struct Tolerance {
 };
 // |got - want| <= absolute + relative |want|, everywhere; NaN never is.
 void expect_close(const Values& got, const Values& want, Tolerance tolerance, const std::string& what);
+// What rounding to a type of 16 bits changes at most, relative: half a unit. 0 for f32.
+double half_unit(DType dtype);
 // Of a result that was computed in f32 and rounded once to `dtype`, where values and their sums are around `scale`.
 Tolerance rounded(DType dtype, double scale = 1.0);
 
@@ -104,7 +107,7 @@ class KernelTest : public ::testing::TestWithParam<DType> {
 inline constexpr int64_t kOddSizes[] = {1, 3, 17, 65, 129};
 
 inline std::string dtype_name(const ::testing::TestParamInfo<DType>& info) { return std::string(name_of(info.param)); }
-#define TELAR_BOTH_TYPES(Suite) \
-  INSTANTIATE_TEST_SUITE_P(Types, Suite, ::testing::Values(DType::kF32, DType::kBF16), dtype_name)
+#define TELAR_FLOAT_TYPES(Suite) \
+  INSTANTIATE_TEST_SUITE_P(Types, Suite, ::testing::Values(DType::kF32, DType::kBF16, DType::kF16), dtype_name)
 
 }  // namespace telar::backend::testing

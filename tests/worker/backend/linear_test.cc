@@ -1,6 +1,7 @@
 #include "tests/reference/linear.h"
 
 #include <cmath>
+#include <limits>
 
 #include "tests/worker/backend/kernel_test.h"
 
@@ -23,10 +24,10 @@ class LinearTest : public KernelTest {
   static Tolerance sums(int64_t terms) { return {2e-6 * std::sqrt(static_cast<double>(terms)), 1e-5}; }
   static Tolerance stored(DType dtype, int64_t terms) {
     const Tolerance sum = sums(terms);
-    return dtype == DType::kBF16 ? Tolerance{sum.absolute, 1.0 / 256} : sum;
+    return dtype == DType::kF32 ? sum : Tolerance{sum.absolute, half_unit(dtype)};
   }
 };
-TELAR_BOTH_TYPES(LinearTest);
+TELAR_FLOAT_TYPES(LinearTest);
 
 TEST_P(LinearTest, Forward) {
   for (const auto [tokens, out, in] : sizes()) {
@@ -72,20 +73,28 @@ TEST_P(LinearTest, WgradAccumulates) {
   }
 }
 
-// Logits in f32 give gradients in f32, beside weights and activations in bf16.
-TEST_F(LinearTest, GradientsOfFloatLogits) {
+// Logits in f32 give gradients in f32, beside weights and activations of another type.
+TEST_P(LinearTest, GradientsOfFloatLogits) {
   const int64_t tokens = 33, out = 70, in = 20;
   Tensor dy = tensor(DType::kF32, {tokens, out}, random(tokens * out));
-  Tensor w = tensor(DType::kBF16, {out, in}, random(out * in)),
-         x = tensor(DType::kBF16, {tokens, in}, random(tokens * in));
-  Tensor dx = filled(DType::kBF16, {tokens, in}, 0), dw = filled(DType::kF32, {out, in}, 0);
+  Tensor w = tensor(GetParam(), {out, in}, random(out * in)), x = tensor(GetParam(), {tokens, in}, random(tokens * in));
+  Tensor dx = filled(GetParam(), {tokens, in}, 0), dw = filled(DType::kF32, {out, in}, 0);
   ok(kernels().linear_dgrad(stream(), dy.in(), w.in(), dx.out()));
   ok(kernels().linear_wgrad(stream(), dy.in(), x.in(), dw.inout(), InOut()));
   Values want(out * in, 0.0), no_bias;
   reference::linear_wgrad(dy.values(), x.values(), tokens, out, in, want, no_bias);
-  expect_close(dx.values(), reference::linear_dgrad(dy.values(), w.values(), tokens, out, in),
-               stored(DType::kBF16, out), "dx");
+  expect_close(dx.values(), reference::linear_dgrad(dy.values(), w.values(), tokens, out, in), stored(GetParam(), out),
+               "dx");
   expect_close(dw.values(), want, sums(tokens), "dweight");
+}
+
+// What f16 cannot hold becomes an infinity, so that an overflow shows.
+TEST_F(LinearTest, OverflowOfF16IsInfinite) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  Tensor x = tensor(DType::kF16, {3, 2}, {60000, 5516, 60000, 5520, -60000, -6000});
+  Tensor w = filled(DType::kF16, {1, 2}, 1), y = filled(DType::kF16, {3, 1}, 0);
+  ok(kernels().linear(stream(), x.in(), w.in(), In(), y.out()));
+  EXPECT_EQ(y.values(), (Values{65504, infinity, -infinity}));
 }
 
 TEST_F(LinearTest, Refusals) {
@@ -100,6 +109,9 @@ TEST_F(LinearTest, Refusals) {
   expect_refused(kernels().linear_dgrad(stream(), y.in(), w.in(), y.out()), {"linear_dgrad: dx", "[4, 6]"});
   expect_refused(kernels().linear_wgrad(stream(), y.in(), x.in(), half.inout(), InOut()),
                  {"linear_wgrad: dweight", "got bf16", "wanted f32 [5, 6]"});
+  Tensor f16 = filled(DType::kF16, {4, 6}, 0);
+  expect_refused(kernels().linear(stream(), f16.in(), half.in(), In(), y.out()),
+                 {"linear: weight", "got bf16", "f32 or f16 as x"});
   Tensor empty = tensor(DType::kF32, {0, 6}, {});
   expect_refused(kernels().linear(stream(), empty.in(), w.in(), In(), y.out()), {"linear: x", "[0, 6]"});
 }

@@ -14,6 +14,7 @@ using testing::HasSubstr;
 
 Manifest sample() {
   Manifest manifest{.job = "projects/p/jobs/j", .epoch = 3, .step = 1200, .consumed_samples = UINT64_MAX, .seed = 7};
+  manifest.optimizer = {.applied_steps = 1190, .skipped_steps = 10, .good_steps = 77, .loss_scale = 0.1};
   manifest.spec_json = R"({"zeta":1,"alpha":{"x":[1,2.5,"\""]}})";
   manifest.layout = {.tp = 2, .pp = 1, .dp = 4, .zero = 1};
   manifest.files = {{"shard-00000.safetensors", 1000, 0xabc}, {"shard-00001.safetensors", uint64_t{1} << 40, 1}};
@@ -88,6 +89,8 @@ TEST(Manifest, MalformedFieldsAreNamed) {
   EXPECT_THAT(refused("\"tp\": 2", "\"tp\": 4294967296"), HasSubstr("tp is 4294967296"));
   EXPECT_THAT(refused("00000abc", "xyz"), HasSubstr("crc32c is xyz"));
   EXPECT_THAT(refused("exp_avg_sq", "momentum"), HasSubstr("kind \"momentum\""));
+  EXPECT_THAT(refused("\"good_steps\": 77", "\"good_steps\": 0.5"), HasSubstr("good_steps is 0.5"));
+  EXPECT_THAT(refused("\"loss_scale\": 0.1", "\"loss_scale\": -2"), HasSubstr("loss_scale is -2"));
   EXPECT_THAT(refused("BF16", "F99"), HasSubstr("dtype F99"));
   EXPECT_THAT(refused("{\n \"format", "{{\n \"format"), HasSubstr("parse error"));
 }

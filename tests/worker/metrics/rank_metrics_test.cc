@@ -114,6 +114,22 @@ TEST_F(RankMetricsTest, CountsStepsThatAreNotFinite) {
   EXPECT_THAT(page(), HasSubstr("telar_nonfinite_total{job_id=\"j1\",rank=\"0\"} 2\n"));
 }
 
+TEST_F(RankMetricsTest, LossScaleAndSkippedSteps) {
+  metrics_.add("j1", plan(0));
+  metrics_.observe("j1", 1, 0, started());
+  metrics_.observe("j1", 1, 0, step(2));
+  EXPECT_THAT(page(), HasSubstr("telar_skipped_steps_total{job_id=\"j1\",rank=\"0\"} 0\n"));
+  EXPECT_THAT(page(), Not(HasSubstr("telar_loss_scale{")));  // The precision has none.
+  for (double scale : {1024.0, 512.0}) {
+    v1::RankEvent event = step(2);
+    event.mutable_step()->set_loss_scale(scale);
+    event.mutable_step()->set_skipped(true);
+    metrics_.observe("j1", 1, 0, event);
+  }
+  EXPECT_THAT(page(), HasSubstr("telar_skipped_steps_total{job_id=\"j1\",rank=\"0\"} 2\n"));
+  EXPECT_THAT(page(), HasSubstr("telar_loss_scale{job_id=\"j1\",rank=\"0\"} 512\n"));
+}
+
 TEST_F(RankMetricsTest, ForgottenRanksLeaveNoSeries) {
   metrics_.add("j1", plan(0));
   metrics_.add("j2", plan(0));

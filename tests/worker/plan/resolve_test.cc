@@ -85,6 +85,40 @@ TEST(Resolve, SaysHowTheWorldSizeIsMade) {
       Contains(Field(&SpecProblem::description, HasSubstr("2 is not parallel.data * tensor * pipeline = 3 * 1 * 1"))));
 }
 
+TEST(Resolve, ScalesTheLossInFp16Only) {
+  v1::JobSpec spec = small_llama();
+  spec.mutable_precision()->set_compute(v1::FP16);
+  EXPECT_THAT(resolve(spec, v1::ResourceSpec::CPU), IsEmpty());
+  const v1::LossScaleSpec& scale = spec.precision().loss_scale();
+  EXPECT_EQ(scale.initial(), 65536);
+  EXPECT_EQ(scale.growth_factor(), 2);
+  EXPECT_EQ(scale.backoff_factor(), 0.5);
+  EXPECT_EQ(scale.growth_interval(), 2000u);
+  EXPECT_EQ(scale.min(), 1);
+  EXPECT_EQ(scale.max(), 16777216);
+  for (const v1::Precision other : {v1::BF16, v1::FP32}) {
+    spec.mutable_precision()->set_compute(other);
+    EXPECT_THAT(resolve(spec, v1::ResourceSpec::CPU),
+                ElementsAre(Field(&SpecProblem::description, HasSubstr(other == v1::BF16 ? "not with bf16" : "fp32"))));
+  }
+}
+
+TEST(Resolve, NamesEachFieldOfAWrongLossScale) {
+  v1::JobSpec spec = small_llama();
+  spec.mutable_precision()->set_compute(v1::FP16);
+  v1::LossScaleSpec& scale = *spec.mutable_precision()->mutable_loss_scale();
+  scale.set_initial(8);
+  scale.set_min(16);
+  scale.set_max(4);
+  scale.set_growth_factor(0.5);
+  scale.set_backoff_factor(1);
+  scale.set_growth_interval(100000000);
+  EXPECT_THAT(fields(resolve(spec, v1::ResourceSpec::CPU)),
+              ElementsAre("spec.precision.loss_scale.growth_factor", "spec.precision.loss_scale.backoff_factor",
+                          "spec.precision.loss_scale.growth_interval", "spec.precision.loss_scale.max",
+                          "spec.precision.loss_scale.initial"));
+}
+
 struct Published {
   const char* preset;
   uint64_t parameters;

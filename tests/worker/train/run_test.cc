@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -83,6 +84,19 @@ class RunTest : public ::testing::Test {
     }
     return found;
   }
+  // One member of metrics.jsonl's lines as it was printed, "null" where a line has none.
+  std::vector<std::string> column(const std::string& run_dir, const std::string& key) {
+    std::vector<std::string> found;
+    std::ifstream file(root_ / run_dir / "metrics.jsonl");
+    for (std::string line; std::getline(file, line);) {
+      const auto json = nlohmann::json::parse(line);
+      if (json.contains("loss")) found.push_back(json.value(key, nlohmann::json()).dump());
+    }
+    return found;
+  }
+  nlohmann::json manifest(const std::string& run_dir, const std::string& step) {
+    return nlohmann::json::parse(read(root_ / run_dir / "ckpt" / ("step-" + step) / "manifest.json"));
+  }
   fs::path shard(const std::string& run_dir, const std::string& step) {
     return root_ / run_dir / "ckpt" / ("step-" + step) / "shard-00000.safetensors";
   }
@@ -126,6 +140,58 @@ TEST_F(RunTest, AResumedRunEqualsTheUnbrokenOneBitForBit) {
   ASSERT_TRUE(run_plan(plan("broken", 40)).ok());
   EXPECT_EQ(losses("broken"), losses("unbroken"));
   EXPECT_EQ(read(shard("broken", "00000040")), read(shard("unbroken", "00000040")));
+}
+
+// As above where the loss scale comes down from far too high and grows again all the time: it, its counts and Adam's
+// step are state too.
+TEST_F(RunTest, AResumedFp16RunEqualsTheUnbrokenOneBitForBit) {
+  const auto fp16 = [&](const std::string& run_dir) {
+    v1::RankPlan made = plan(run_dir, 40);
+    v1::PrecisionSpec& precision = *made.mutable_spec()->mutable_precision();
+    precision.set_compute(v1::FP16);
+    precision.mutable_loss_scale()->set_initial(16777216);
+    precision.mutable_loss_scale()->set_growth_interval(4);
+    EXPECT_THAT(plan::resolve(*made.mutable_spec(), v1::ResourceSpec::CPU), IsEmpty());
+    return made;
+  };
+  ASSERT_TRUE(run_plan(fp16("unbroken")).ok());
+  std::atomic<bool> stop{false};
+  const v1::RankPlan first = fp16("broken");
+  std::thread stopper([&] {
+    while (losses("broken").size() < 13) std::this_thread::yield();
+    stop = true;
+  });
+  const auto outcome = run_plan(first, stop);
+  stopper.join();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  ASSERT_TRUE(outcome->interrupted) << "too fast to be stopped";
+  ASSERT_TRUE(run_plan(fp16("broken")).ok());
+  EXPECT_EQ(losses("broken"), losses("unbroken"));
+  EXPECT_EQ(column("broken", "loss_scale"), column("unbroken", "loss_scale"));
+  EXPECT_EQ(column("broken", "skipped"), column("unbroken", "skipped"));
+  EXPECT_EQ(read(shard("broken", "00000040")), read(shard("unbroken", "00000040")));
+  const nlohmann::json saved = manifest("broken", "00000040")["optimizer"];
+  EXPECT_EQ(saved, manifest("unbroken", "00000040")["optimizer"]);
+  const auto skipped = column("unbroken", "skipped");
+  const auto skips = static_cast<uint64_t>(std::count(skipped.begin(), skipped.end(), "true"));
+  EXPECT_GT(skips, 2u);
+  EXPECT_EQ(saved["skipped_steps"], skips);
+  EXPECT_EQ(saved["applied_steps"], 40 - skips);
+  EXPECT_EQ(saved["loss_scale"].dump(), column("unbroken", "loss_scale").back());
+}
+
+TEST_F(RunTest, GivesUpWhereTheLossScaleIsLeastAndStillTooLarge) {
+  v1::RankPlan made = plan("a", 40);
+  v1::PrecisionSpec& precision = *made.mutable_spec()->mutable_precision();
+  precision.set_compute(v1::FP16);
+  precision.mutable_loss_scale()->set_max(1073741824);
+  precision.mutable_loss_scale()->set_initial(1073741824);
+  precision.mutable_loss_scale()->set_min(67108864);
+  const auto outcome = run_plan(made);
+  ASSERT_FALSE(outcome.ok());
+  EXPECT_EQ(class_of(outcome.status()), v1::NUMERIC) << outcome.status();
+  // Three steps on the way down, then ten.
+  EXPECT_THAT(std::string(outcome.status().message()), HasSubstr("10 steps in a row, up to step 13"));
 }
 
 TEST_F(RunTest, TheSequentialExecutorGivesTheSameBits) {

@@ -40,11 +40,13 @@ class CpuKernels final : public Kernels {
   absl::Status attention_backward(Stream&, const AttentionDims& dims, In qkv, In o, In lse, In d_o, Out dqkv) override;
 
   absl::Status count_valid(Stream&, In targets, InOut count) override;
-  absl::Status cross_entropy(Stream&, In targets, In count, int64_t vocab, InOut logits, InOut loss) override;
+  absl::Status cross_entropy(Stream&, In targets, In count, In loss_scale, int64_t vocab, InOut logits,
+                             InOut loss) override;
   absl::Status cross_entropy_loss(Stream&, In targets, In count, int64_t vocab, In logits, InOut loss) override;
 
   absl::Status sum_squares(Stream&, In x, InOut sum) override;
-  absl::Status clip_scale(Stream&, In sum_squares, float max_norm, Out norm, Out scale) override;
+  absl::Status clip_scale(Stream&, In sum_squares, In loss_scale, float max_norm, Out norm, Out scale) override;
+  absl::Status advance_step(Stream&, const StepParams& params, In scale, InOut state, InOut step) override;
   absl::Status adamw(Stream&, const AdamWParams& params, In grad, In scale, In step, InOut master, InOut exp_avg,
                      InOut exp_avg_sq, Out weight) override;
 

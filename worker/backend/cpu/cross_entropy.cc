@@ -88,10 +88,14 @@ absl::Status CpuKernels::count_valid(Stream&, In targets, InOut count) {
   return absl::OkStatus();
 }
 
-absl::Status CpuKernels::cross_entropy(Stream&, In targets, In count, int64_t vocab, InOut logits, InOut loss) {
-  if (absl::Status s = check_cross_entropy("cross_entropy", targets, count, vocab, logits, loss); !s.ok()) return s;
+absl::Status CpuKernels::cross_entropy(Stream&, In targets, In count, In loss_scale, int64_t vocab, InOut logits,
+                                       InOut loss) {
+  if (absl::Status s = check_cross_entropy("cross_entropy", targets, count, loss_scale, vocab, logits, loss); !s.ok()) {
+    return s;
+  }
   if (absl::Status s = check_targets("cross_entropy", targets, vocab); !s.ok()) return s;
   const double inverse_count = inverse_of(count);
+  const double slope = loss_scale.absent() ? inverse_count : inverse_count * loss_scale.as<float>()[0];
   const int64_t pitch = logits.cols();
   with_type(logits.dtype, [&](auto type) {
     using T = decltype(type);
@@ -105,8 +109,8 @@ absl::Status CpuKernels::cross_entropy(Stream&, In targets, In count, int64_t vo
       float* values = scratch(Scratch::kRows, vocab);
       float sum = 0;
       row = row_loss(at, vocab, target, values, sum);
-      scale_row(values, static_cast<float>(inverse_count / sum), at, vocab);
-      store(static_cast<float>((values[target] / static_cast<double>(sum) - 1.0) * inverse_count), at[target]);
+      scale_row(values, static_cast<float>(slope / sum), at, vocab);
+      store(static_cast<float>((values[target] / static_cast<double>(sum) - 1.0) * slope), at[target]);
       std::fill_n(at + vocab, pitch - vocab, T{});
     });
   });
@@ -114,7 +118,7 @@ absl::Status CpuKernels::cross_entropy(Stream&, In targets, In count, int64_t vo
 }
 
 absl::Status CpuKernels::cross_entropy_loss(Stream&, In targets, In count, int64_t vocab, In logits, InOut loss) {
-  if (absl::Status s = check_cross_entropy("cross_entropy_loss", targets, count, vocab, logits, loss); !s.ok()) {
+  if (absl::Status s = check_cross_entropy("cross_entropy_loss", targets, count, In(), vocab, logits, loss); !s.ok()) {
     return s;
   }
   if (absl::Status s = check_targets("cross_entropy_loss", targets, vocab); !s.ok()) return s;

@@ -227,7 +227,7 @@ namespace {
 absl::Status check_reducible(DType dtype) {
   if (can_reduce(dtype)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("x: dtype ", std::string(name_of(dtype)), ", wanted f32, bf16 or i32"));
+      absl::StrCat("x: dtype ", std::string(name_of(dtype)), ", wanted f32, bf16, f16 or i32"));
 }
 
 // `whole` must hold `members` times what `part` does.

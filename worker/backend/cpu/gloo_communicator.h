@@ -6,7 +6,8 @@
 // and (all_reduce) sends the result to all. A member moves no more bytes than in a ring.
 //
 // Sums run over the members in rank order for every element, whatever the message's size and the path: all_reduce gives
-// the bits of reduce_scatter + all_gather, and the bits of a loop over the ranks. bf16 is summed in f32, rounded once.
+// the bits of reduce_scatter + all_gather, and the bits of a loop over the ranks. bf16 and f16 are summed in f32,
+// rounded once.
 //
 // Errors: the first one latches and resets all connections, so that no peer waits for this rank longer than a moment.
 //   INVALID_ARGUMENT    an argument of this call, before anything was sent

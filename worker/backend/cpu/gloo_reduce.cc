@@ -52,7 +52,9 @@ void reduce_op(ReduceOp op, std::span<const std::byte* const> parts, std::byte* 
 
 }  // namespace
 
-bool can_reduce(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kI32; }
+bool can_reduce(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16 || dtype == DType::kI32;
+}
 
 void reduce_parts(ReduceOp op, DType dtype, std::span<const std::byte* const> parts, std::byte* out, int64_t elements) {
   switch (dtype) {
@@ -60,6 +62,8 @@ void reduce_parts(ReduceOp op, DType dtype, std::span<const std::byte* const> pa
       return reduce_op<float, float>(op, parts, out, elements);
     case DType::kBF16:
       return reduce_op<Bf16, float>(op, parts, out, elements);
+    case DType::kF16:
+      return reduce_op<F16, float>(op, parts, out, elements);
     case DType::kI32:
       return reduce_op<int32_t, int32_t>(op, parts, out, elements);
     default:

@@ -51,22 +51,34 @@ class OneThread {
   int before_;
 };
 
-TELAR_SIMD void widen_piece(const Bf16* from, float* to, int64_t n) {
+template <typename T>
+TELAR_SIMD void widen_piece(const T* from, float* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] = load(from[i]);
 }
 
-TELAR_SIMD void round_piece(const float* from, Bf16* to, int64_t n) {
+template <typename T>
+TELAR_SIMD void round_piece(const float* from, T* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) store(from[i], to[i]);
 }
 
 // `elements` at `data` as f32: themselves, or a copy in scratch.
 const std::byte* as_f32(const std::byte* data, DType dtype, int64_t elements, Scratch use) {
   if (data == nullptr || dtype == DType::kF32) return data;
-  const Bf16* from = reinterpret_cast<const Bf16*>(data);
   float* to = scratch(use, elements);
-  parallel_pieces(elements, kElementPiece,
-                  [=](int64_t first, int64_t last) { widen_piece(from + first, to + first, last - first); });
+  with_type(dtype, [&](auto type) {
+    const auto* from = reinterpret_cast<const decltype(type)*>(data);
+    parallel_pieces(elements, kElementPiece,
+                    [=](int64_t first, int64_t last) { widen_piece(from + first, to + first, last - first); });
+  });
   return reinterpret_cast<const std::byte*>(to);
+}
+
+// Whether oneDNN takes the product as it is. It has no f16 on CPUs.
+bool is_native(const Product& p) {
+  if (p.a.dtype != p.b.dtype) return false;
+  if (p.a.dtype == DType::kF32) return p.c_dtype == DType::kF32 && p.bias == nullptr;
+  return p.a.dtype == DType::kBF16 && p.c_dtype != DType::kF16 && multiplies_bf16() &&
+         (p.bias == nullptr || p.bias_dtype != DType::kF16);
 }
 
 absl::Status vendor_error(const std::exception& error, int64_t m, int64_t n, int64_t k) {
@@ -171,10 +183,7 @@ absl::Status Matmul::run_tiles(const Product& p) {
 }
 
 absl::Status Matmul::run(const Product& product) {
-  const bool native = product.a.dtype == product.b.dtype && (product.a.dtype == DType::kF32 || multiplies_bf16());
-  if (native && (product.a.dtype == DType::kBF16 || (product.c_dtype == DType::kF32 && product.bias == nullptr))) {
-    return run_tiles(product);
-  }
+  if (is_native(product)) return run_tiles(product);
   Product wide = product;
   wide.a.data = as_f32(product.a.data, product.a.dtype, product.m * product.k, Scratch::kLeft);
   wide.b.data = as_f32(product.b.data, product.b.dtype, product.k * product.n, Scratch::kRight);
@@ -184,9 +193,11 @@ absl::Status Matmul::run(const Product& product) {
   float* result = scratch(Scratch::kResult, product.m * product.n);
   wide.c = reinterpret_cast<std::byte*>(result);
   if (absl::Status status = run_tiles(wide); !status.ok()) return status;
-  Bf16* rounded = reinterpret_cast<Bf16*>(product.c);
-  parallel_pieces(product.m * product.n, kElementPiece,
-                  [=](int64_t first, int64_t last) { round_piece(result + first, rounded + first, last - first); });
+  with_type(product.c_dtype, [&](auto type) {
+    auto* rounded = reinterpret_cast<decltype(type)*>(product.c);
+    parallel_pieces(product.m * product.n, kElementPiece,
+                    [=](int64_t first, int64_t last) { round_piece(result + first, rounded + first, last - first); });
+  });
   return absl::OkStatus();
 }
 

@@ -41,8 +41,8 @@ class Matmul {
   Matmul();
   ~Matmul();
 
-  // f32 and bf16 in any mixture, sums in f32. bf16 x bf16 runs as it is where the processor has instructions for it;
-  // everything else is widened to f32 first, in scratch. Vendor errors come back as INTERNAL.
+  // f32, bf16 and f16 in any mixture, sums in f32. bf16 x bf16 runs as it is where the processor has instructions for
+  // it; everything else is widened to f32 first, in scratch. Vendor errors come back as INTERNAL.
   absl::Status run(const Product& product);
 
  private:

@@ -36,10 +36,11 @@ absl::Status CpuKernels::fill(Stream&, float value, Out x) {
   if (absl::Status status = check_fill(x); !status.ok()) return status;
   if (x.dtype == DType::kI32) {
     fill_all(static_cast<int32_t>(std::lrint(value)), x.as<int32_t>(), x.elements());
-  } else if (x.dtype == DType::kBF16) {
-    fill_all(Bf16(value), x.as<Bf16>(), x.elements());
   } else {
-    fill_all(value, x.as<float>(), x.elements());
+    with_type(x.dtype, [&](auto type) {
+      using T = decltype(type);
+      fill_all(T(value), x.as<T>(), x.elements());
+    });
   }
   return absl::OkStatus();
 }

@@ -61,15 +61,41 @@ absl::Status CpuKernels::sum_squares(Stream&, In x, InOut sum) {
   return absl::OkStatus();
 }
 
-absl::Status CpuKernels::clip_scale(Stream&, In sum_squares, float max_norm, Out norm, Out scale) {
-  if (absl::Status status = check_clip_scale(sum_squares, max_norm, norm, scale); !status.ok()) return status;
-  const float value = std::sqrt(sum_squares.as<float>()[0]);
+absl::Status CpuKernels::clip_scale(Stream&, In sum_squares, In loss_scale, float max_norm, Out norm, Out scale) {
+  if (absl::Status status = check_clip_scale(sum_squares, loss_scale, max_norm, norm, scale); !status.ok()) {
+    return status;
+  }
+  const float factor = loss_scale.absent() ? 1.0f : loss_scale.as<float>()[0];
+  const float value = std::sqrt(sum_squares.as<float>()[0]) / factor;
   norm.as<float>()[0] = value;
   if (!std::isfinite(value)) {
     scale.as<float>()[0] = 0.0f;
   } else {
-    scale.as<float>()[0] = max_norm == 0 ? 1.0f : std::min(1.0f, max_norm / (value + 1e-6f));
+    scale.as<float>()[0] = (max_norm == 0 ? 1.0f : std::min(1.0f, max_norm / (value + 1e-6f))) / factor;
   }
+  return absl::OkStatus();
+}
+
+absl::Status CpuKernels::advance_step(Stream&, const StepParams& params, In scale, InOut state, InOut step) {
+  if (absl::Status status = check_advance_step(params, scale, state, step); !status.ok()) return status;
+  float* s = state.as<float>();
+  const bool skipped = scale.as<float>()[0] == 0;
+  s[kSkipped] = skipped ? 1.0f : 0.0f;
+  if (skipped) {
+    s[kSkippedSteps] += 1;
+    s[kGoodSteps] = 0;
+    s[kLossScale] = std::max(params.min_loss_scale, s[kLossScale] * params.backoff_factor);
+  } else {
+    s[kAppliedSteps] += 1;
+    s[kGoodSteps] += 1;
+    if (s[kGoodSteps] >= static_cast<float>(params.growth_interval)) {
+      s[kGoodSteps] = 0;
+      s[kLossScale] = std::min(params.max_loss_scale, s[kLossScale] * params.growth_factor);
+    }
+  }
+  const double t = std::max(1.0f, s[kAppliedSteps]);  // Before the first applied step nothing is corrected.
+  step.as<float>()[kBiasCorrection1] = static_cast<float>(1 - std::pow(params.beta1, t));
+  step.as<float>()[kBiasCorrection2] = static_cast<float>(1 - std::pow(params.beta2, t));
   return absl::OkStatus();
 }
 

@@ -60,10 +60,11 @@ T* scratch(Scratch use, int64_t elements) {
   return reinterpret_cast<T*>(scratch_bytes(use, static_cast<size_t>(elements) * sizeof(T)));
 }
 
-// Calls visit(T{}) with the storage type of a float tensor. `dtype` was checked: f32 or bf16.
+// Calls visit(T{}) with the storage type of a float tensor. `dtype` was checked: f32, bf16 or f16.
 template <typename Visit>
 auto with_type(DType dtype, const Visit& visit) {
-  return dtype == DType::kBF16 ? visit(Bf16()) : visit(float());
+  if (dtype == DType::kBF16) return visit(Bf16());
+  return dtype == DType::kF16 ? visit(F16()) : visit(float());
 }
 
 }  // namespace telar::backend::cpu

@@ -13,8 +13,10 @@ namespace telar::backend::cpu {
 // The vector as floats: itself, or a widened copy at `to`.
 inline const float* widen(const View& vector, float* to) {
   if (vector.dtype == DType::kF32) return reinterpret_cast<const float*>(vector.data);
-  const Bf16* from = reinterpret_cast<const Bf16*>(vector.data);
-  for (int64_t i = 0; i < vector.elements(); ++i) to[i] = load(from[i]);
+  with_type(vector.dtype, [&](auto type) {
+    const auto* from = reinterpret_cast<const decltype(type)*>(vector.data);
+    for (int64_t i = 0; i < vector.elements(); ++i) to[i] = load(from[i]);
+  });
   return to;
 }
 

@@ -24,6 +24,15 @@ namespace telar::backend::cpu {
 
 TELAR_INLINE float load(float value) { return value; }
 TELAR_INLINE float load(Bf16 value) { return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16); }
+// F16's conversion, written without a branch: all three cases are computed, the right one is chosen.
+TELAR_INLINE float load(F16 value) {
+  const uint32_t magnitude = static_cast<uint32_t>(value.bits & 0x7fffu) << 13;
+  const uint32_t subnormal =
+      std::bit_cast<uint32_t>(std::bit_cast<float>((magnitude & 0x007fffffu) + 0x38800000u) - 0x1p-14f);
+  const uint32_t finite = magnitude >= 0x00800000u ? magnitude + 0x38000000u : subnormal;
+  const uint32_t widened = magnitude >= 0x0f800000u ? magnitude + 0x70000000u : finite;
+  return std::bit_cast<float>(widened | (static_cast<uint32_t>(value.bits & 0x8000u) << 16));
+}
 
 TELAR_INLINE void store(float value, float& to) { to = value; }
 // Bf16's constructor, written without a branch.
@@ -32,6 +41,18 @@ TELAR_INLINE void store(float value, Bf16& to) {
   const uint32_t rounded = (raw + 0x7fffu + ((raw >> 16) & 1u)) >> 16;
   const uint32_t quiet = (raw >> 16) | 0x40u;
   to.bits = static_cast<uint16_t>((raw & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+}
+// F16's constructor, in the same way.
+TELAR_INLINE void store(float value, F16& to) {
+  const uint32_t raw = std::bit_cast<uint32_t>(value);
+  const uint32_t magnitude = raw & 0x7fffffffu;
+  const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+  const uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+  const uint32_t quiet = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
+  uint32_t rounded = magnitude >= 0x38800000u ? normal : subnormal;
+  rounded = magnitude >= 0x477ff000u ? 0x7c00u : rounded;
+  rounded = magnitude > 0x7f800000u ? quiet : rounded;
+  to.bits = static_cast<uint16_t>(((raw >> 16) & 0x8000u) | rounded);
 }
 
 // Floats compared as integers: order-preserving for all but NaN, and a positive NaN is the largest. An integer maximum

@@ -3,6 +3,7 @@
 // brings to shared memory: a lane computes the scores of one of the 32, then the warp turns, and a lane gathers
 // elements of the head dimension.
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <cmath>
 
@@ -295,12 +296,14 @@ cudaError_t attention_backward(cudaStream_t stream, const AttentionDims& dims, c
 cudaError_t launch_attention(cudaStream_t stream, const AttentionDims& dims, DType dtype, const void* qkv, void* o,
                              float* lse) {
   if (dtype == DType::kBF16) return attention<__nv_bfloat16>(stream, dims, qkv, o, lse);
+  if (dtype == DType::kF16) return attention<__half>(stream, dims, qkv, o, lse);
   return attention<float>(stream, dims, qkv, o, lse);
 }
 
 cudaError_t launch_attention_backward(cudaStream_t stream, const AttentionDims& dims, DType dtype, const void* qkv,
                                       const void* o, const float* lse, const void* d_o, float* dsum, void* dqkv) {
   if (dtype == DType::kBF16) return attention_backward<__nv_bfloat16>(stream, dims, qkv, o, lse, d_o, dsum, dqkv);
+  if (dtype == DType::kF16) return attention_backward<__half>(stream, dims, qkv, o, lse, d_o, dsum, dqkv);
   return attention_backward<float>(stream, dims, qkv, o, lse, d_o, dsum, dqkv);
 }
 

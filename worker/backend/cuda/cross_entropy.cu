@@ -44,11 +44,11 @@ __device__ MaxSum block_max_sum(MaxSum value) {
 }
 
 // Block x: row x of [rows, pitch]. losses[row] = -log softmax(row)[target], 0 without a target. `logits` is read only,
-// unless kGradient: then it becomes d loss / d logits.
+// unless kGradient: then it becomes *loss_scale (null: 1) times d loss / d logits.
 template <bool kGradient, bool kVector, typename T, typename Logits>
 __global__ void __launch_bounds__(kThreads)
-    cross_entropy_kernel(const int32_t* targets, const float* count, int64_t vocab, int64_t pitch, Logits* logits,
-                         double* losses) {
+    cross_entropy_kernel(const int32_t* targets, const float* count, const float* loss_scale, int64_t vocab,
+                         int64_t pitch, Logits* logits, double* losses) {
   constexpr int kN = kPackSize<T>, kStride = kThreads * kN;
   Logits* row = logits + blockIdx.x * pitch;
   const int64_t label = targets[blockIdx.x];
@@ -84,14 +84,14 @@ __global__ void __launch_bounds__(kThreads)
   }
 
   if constexpr (kGradient) {
-    const float inverse_count = *count > 0.0f ? 1.0f / *count : 0.0f;
+    const float slope = *count > 0.0f ? (loss_scale == nullptr ? 1.0f : *loss_scale) / *count : 0.0f;
     const float inverse_sum = 1.0f / all.sum;
     for (int64_t at = threadIdx.x * kN; at < pitch; at += kStride) {
       auto pack = load_pack<kVector, kN, T>(row, at, pitch);
 #pragma unroll
       for (int i = 0; i < kN; ++i) {
         const float softmax = __expf(pack.get(i) - all.maximum) * inverse_sum;
-        const float gradient = (at + i == label ? softmax - 1.0f : softmax) * inverse_count;
+        const float gradient = (at + i == label ? softmax - 1.0f : softmax) * slope;
         pack.set(i, at + i < vocab ? gradient : 0.0f);
       }
       store_pack<kVector, kN>(row, at, pitch, pack);
@@ -117,8 +117,8 @@ __global__ void __launch_bounds__(kSumThreads) count_valid_kernel(const int32_t*
 
 // The arguments were checked. kGradient writes `logits`.
 template <bool kGradient>
-absl::Status launch(const char* op, cudaStream_t stream, Workspaces& workspaces, In targets, In count, int64_t vocab,
-                    const View& logits, InOut loss) {
+absl::Status launch(const char* op, cudaStream_t stream, Workspaces& workspaces, In targets, In count, In loss_scale,
+                    int64_t vocab, const View& logits, InOut loss) {
   const int64_t rows = targets.elements(), pitch = logits.cols();
   const auto memory = workspaces.get(op, stream, static_cast<size_t>(rows) * sizeof(double));
   if (!memory.ok()) return memory.status();
@@ -130,7 +130,7 @@ absl::Status launch(const char* op, cudaStream_t stream, Workspaces& workspaces,
     Logits* from = target<T>(logits);
     with_bool(pitch % kN == 0 && fits_packs<kN>(from), [&](auto vector) {
       cross_entropy_kernel<kGradient, vector.value, T, Logits><<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
-          source<int32_t>(targets), source<float>(count), vocab, pitch, from, losses);
+          source<int32_t>(targets), source<float>(count), source<float>(loss_scale), vocab, pitch, from, losses);
     });
   });
   cudaError_t error = cudaGetLastError();
@@ -150,17 +150,18 @@ absl::Status CudaKernels::count_valid(Stream& stream, In targets, InOut count) {
   return to_status(cudaGetLastError(), "count_valid");
 }
 
-absl::Status CudaKernels::cross_entropy(Stream& stream, In targets, In count, int64_t vocab, InOut logits, InOut loss) {
+absl::Status CudaKernels::cross_entropy(Stream& stream, In targets, In count, In loss_scale, int64_t vocab,
+                                        InOut logits, InOut loss) {
   constexpr const char* kOp = "cross_entropy";
-  if (absl::Status s = check_cross_entropy(kOp, targets, count, vocab, logits, loss); !s.ok()) return s;
-  return launch<true>(kOp, handle_of(stream), workspaces_, targets, count, vocab, logits, loss);
+  if (absl::Status s = check_cross_entropy(kOp, targets, count, loss_scale, vocab, logits, loss); !s.ok()) return s;
+  return launch<true>(kOp, handle_of(stream), workspaces_, targets, count, loss_scale, vocab, logits, loss);
 }
 
 absl::Status CudaKernels::cross_entropy_loss(Stream& stream, In targets, In count, int64_t vocab, In logits,
                                              InOut loss) {
   constexpr const char* kOp = "cross_entropy_loss";
-  if (absl::Status s = check_cross_entropy(kOp, targets, count, vocab, logits, loss); !s.ok()) return s;
-  return launch<false>(kOp, handle_of(stream), workspaces_, targets, count, vocab, logits, loss);
+  if (absl::Status s = check_cross_entropy(kOp, targets, count, In(), vocab, logits, loss); !s.ok()) return s;
+  return launch<false>(kOp, handle_of(stream), workspaces_, targets, count, In(), vocab, logits, loss);
 }
 
 }  // namespace telar::backend::cuda

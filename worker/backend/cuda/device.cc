@@ -148,6 +148,7 @@ void set_peaks(DeviceInfo& info) {
   if (info.model != "NVIDIA H100 80GB HBM3" && info.model != "NVIDIA H200") return;
   info.peak_flops_f32 = 66.9e12;
   info.peak_flops_bf16 = 989.4e12;
+  info.peak_flops_f16 = 989.4e12;
 }
 
 }  // namespace

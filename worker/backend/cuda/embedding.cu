@@ -144,18 +144,16 @@ absl::StatusOr<SortedTokens> sort_tokens(cudaStream_t stream, Workspaces& worksp
 absl::Status CudaKernels::embedding(Stream& stream, In ids, In table, In positions, int64_t sequence, Out y) {
   if (absl::Status status = check_embedding(ids, table, positions, sequence, y); !status.ok()) return status;
   const int64_t width = table.cols();
-  with_type(table.dtype, [&](auto weight) {
-    with_type(y.dtype, [&](auto type) {
-      using W = decltype(weight);
-      using T = decltype(type);
-      constexpr int kN = kPackSize<T>;
-      const W *words = source<W>(table), *places = source<W>(positions);
-      T* to = target<T>(y);
-      const bool fits = width % kN == 0 && fits_packs<kN>(words) && fits_packs<kN>(places) && fits_packs<kN>(to);
-      with_bool(fits, [&](auto vector) {
-        embedding_kernel<vector.value><<<static_cast<unsigned>(ids.elements()), kThreads, 0, handle_of(stream)>>>(
-            source<int32_t>(ids), words, places, table.rows(), sequence, width, to);
-      });
+  with_types(table.dtype, y.dtype, [&](auto weight, auto type) {
+    using W = decltype(weight);
+    using T = decltype(type);
+    constexpr int kN = kPackSize<T>;
+    const W *words = source<W>(table), *places = source<W>(positions);
+    T* to = target<T>(y);
+    const bool fits = width % kN == 0 && fits_packs<kN>(words) && fits_packs<kN>(places) && fits_packs<kN>(to);
+    with_bool(fits, [&](auto vector) {
+      embedding_kernel<vector.value><<<static_cast<unsigned>(ids.elements()), kThreads, 0, handle_of(stream)>>>(
+          source<int32_t>(ids), words, places, table.rows(), sequence, width, to);
     });
   });
   return to_status(cudaGetLastError(), "embedding");

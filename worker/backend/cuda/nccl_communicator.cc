@@ -21,10 +21,13 @@ using absl::Status;
 constexpr std::chrono::microseconds kPoll{50};
 constexpr std::chrono::seconds kGoodbye{10};  // Peers that do not leave with us by then are left behind.
 
-bool can_reduce(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kI32; }
+bool can_reduce(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16 || dtype == DType::kI32;
+}
 
 ncclDataType_t vendor_type(DType dtype) {
   if (dtype == DType::kF32) return ncclFloat32;
+  if (dtype == DType::kF16) return ncclFloat16;
   return dtype == DType::kBF16 ? ncclBfloat16 : ncclInt32;
 }
 
@@ -33,7 +36,7 @@ ncclRedOp_t vendor_op(ReduceOp op) { return op == ReduceOp::kSum ? ncclSum : ncc
 Status check_reducible(DType dtype) {
   if (can_reduce(dtype)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("x: dtype ", std::string(name_of(dtype)), ", wanted f32, bf16 or i32"));
+      absl::StrCat("x: dtype ", std::string(name_of(dtype)), ", wanted f32, bf16, f16 or i32"));
 }
 
 // `whole` must hold `members` times what `part` does.

@@ -36,24 +36,22 @@ absl::Status launch_norm(const char* op, cudaStream_t stream, In residual, In de
                          Out sum, Out y, Out mean, Out rstd) {
   const int64_t rows = residual.rows(), width = residual.cols();
   if (absl::Status status = check_norm_width(op, width); !status.ok()) return status;
-  with_type(residual.dtype, [&](auto type) {
-    with_type(weight.dtype, [&](auto weight_type) {
-      using T = decltype(type);
-      using W = decltype(weight_type);
-      constexpr int kN = kPackSize<T>;
-      const T *r = source<T>(residual), *d = source<T>(delta);
-      const W *w = source<W>(weight), *b = source<W>(bias);
-      T *to_sum = target<T>(sum), *to_y = target<T>(y);
-      const bool fits = width % kN == 0 && fits_packs<kN>(r) && fits_packs<kN>(d) && fits_packs<kN>(w) &&
-                        fits_packs<kN>(b) && fits_packs<kN>(to_sum) && fits_packs<kN>(to_y);
-      with_bool(fits, [&](auto vector) {
-        with_team(width, [&](auto team) {
-          constexpr int kThreads = norm_threads(team.value), kTeams = kThreads / team.value;
-          norm_kernel<kCentred, team.value, vector.value>
-              <<<static_cast<unsigned>(ceil_div(rows, kTeams)), kThreads, 0, stream>>>(
-                  r, d, w, b, epsilon, rows, static_cast<int>(width), to_sum, to_y, target<float>(mean),
-                  target<float>(rstd));
-        });
+  with_types(residual.dtype, weight.dtype, [&](auto type, auto weight_type) {
+    using T = decltype(type);
+    using W = decltype(weight_type);
+    constexpr int kN = kPackSize<T>;
+    const T *r = source<T>(residual), *d = source<T>(delta);
+    const W *w = source<W>(weight), *b = source<W>(bias);
+    T *to_sum = target<T>(sum), *to_y = target<T>(y);
+    const bool fits = width % kN == 0 && fits_packs<kN>(r) && fits_packs<kN>(d) && fits_packs<kN>(w) &&
+                      fits_packs<kN>(b) && fits_packs<kN>(to_sum) && fits_packs<kN>(to_y);
+    with_bool(fits, [&](auto vector) {
+      with_team(width, [&](auto team) {
+        constexpr int kThreads = norm_threads(team.value), kTeams = kThreads / team.value;
+        norm_kernel<kCentred, team.value, vector.value>
+            <<<static_cast<unsigned>(ceil_div(rows, kTeams)), kThreads, 0, stream>>>(
+                r, d, w, b, epsilon, rows, static_cast<int>(width), to_sum, to_y, target<float>(mean),
+                target<float>(rstd));
       });
     });
   });
@@ -74,22 +72,20 @@ absl::Status launch_norm_backward(const char* op, cudaStream_t stream, Workspace
   const auto memory = workspaces.get(op, stream, static_cast<size_t>(blocks * kSums * width) * sizeof(float));
   if (!memory.ok()) return memory.status();
   float* partials = reinterpret_cast<float*>(*memory);
-  with_type(x.dtype, [&](auto type) {
-    with_type(weight.dtype, [&](auto weight_type) {
-      using T = decltype(type);
-      using W = decltype(weight_type);
-      constexpr int kN = kPackSize<T>;
-      const T *d = source<T>(dy), *v = source<T>(x);
-      const W* w = source<W>(weight);
-      T* to = target<T>(dx);
-      const bool fits =
-          width % kN == 0 && fits_packs<kN>(d) && fits_packs<kN>(v) && fits_packs<kN>(w) && fits_packs<kN>(to);
-      with_bool(fits, [&](auto vector) {
-        with_team(width, [&](auto team) {
-          norm_backward_kernel<kCentred, team.value, vector.value>
-              <<<static_cast<unsigned>(blocks), norm_threads(team.value), 0, stream>>>(
-                  d, v, w, source<float>(mean), source<float>(rstd), rows, static_cast<int>(width), to, partials);
-        });
+  with_types(x.dtype, weight.dtype, [&](auto type, auto weight_type) {
+    using T = decltype(type);
+    using W = decltype(weight_type);
+    constexpr int kN = kPackSize<T>;
+    const T *d = source<T>(dy), *v = source<T>(x);
+    const W* w = source<W>(weight);
+    T* to = target<T>(dx);
+    const bool fits =
+        width % kN == 0 && fits_packs<kN>(d) && fits_packs<kN>(v) && fits_packs<kN>(w) && fits_packs<kN>(to);
+    with_bool(fits, [&](auto vector) {
+      with_team(width, [&](auto team) {
+        norm_backward_kernel<kCentred, team.value, vector.value>
+            <<<static_cast<unsigned>(blocks), norm_threads(team.value), 0, stream>>>(
+                d, v, w, source<float>(mean), source<float>(rstd), rows, static_cast<int>(width), to, partials);
       });
     });
   });

@@ -42,14 +42,37 @@ __global__ void __launch_bounds__(kThreads) add_squares_kernel(const double* par
   if (threadIdx.x == 0) *sum += static_cast<float>(total);
 }
 
-__global__ void clip_scale_kernel(const float* sum_squares, float max_norm, float* norm, float* scale) {
-  const float value = sqrtf(*sum_squares);
+// `loss_scale` may be null.
+__global__ void clip_scale_kernel(const float* sum_squares, const float* loss_scale, float max_norm, float* norm,
+                                  float* scale) {
+  const float factor = loss_scale == nullptr ? 1.0f : *loss_scale;
+  const float value = sqrtf(*sum_squares) / factor;
   *norm = value;
   if (!isfinite(value)) {
     *scale = 0.0f;
   } else {
-    *scale = max_norm == 0.0f ? 1.0f : fminf(1.0f, max_norm / (value + 1e-6f));
+    *scale = (max_norm == 0.0f ? 1.0f : fminf(1.0f, max_norm / (value + 1e-6f))) / factor;
   }
+}
+
+__global__ void advance_step_kernel(StepParams params, const float* scale, float* state, float* step) {
+  const bool skipped = *scale == 0.0f;
+  state[kSkipped] = skipped ? 1.0f : 0.0f;
+  if (skipped) {
+    state[kSkippedSteps] += 1.0f;
+    state[kGoodSteps] = 0.0f;
+    state[kLossScale] = fmaxf(params.min_loss_scale, state[kLossScale] * params.backoff_factor);
+  } else {
+    state[kAppliedSteps] += 1.0f;
+    state[kGoodSteps] += 1.0f;
+    if (state[kGoodSteps] >= static_cast<float>(params.growth_interval)) {
+      state[kGoodSteps] = 0.0f;
+      state[kLossScale] = fminf(params.max_loss_scale, state[kLossScale] * params.growth_factor);
+    }
+  }
+  const double t = fmaxf(1.0f, state[kAppliedSteps]);  // Before the first applied step nothing is corrected.
+  step[kBiasCorrection1] = static_cast<float>(1.0 - pow(params.beta1, t));
+  step[kBiasCorrection2] = static_cast<float>(1.0 - pow(params.beta2, t));
 }
 
 constexpr int kAdamPack = 4;
@@ -128,11 +151,19 @@ absl::Status CudaKernels::sum_squares(Stream& stream, In x, InOut sum) {
   return to_status(error, "sum_squares");
 }
 
-absl::Status CudaKernels::clip_scale(Stream& stream, In sum_squares, float max_norm, Out norm, Out scale) {
-  if (absl::Status status = check_clip_scale(sum_squares, max_norm, norm, scale); !status.ok()) return status;
-  clip_scale_kernel<<<1, 1, 0, handle_of(stream)>>>(source<float>(sum_squares), max_norm, target<float>(norm),
-                                                    target<float>(scale));
+absl::Status CudaKernels::clip_scale(Stream& stream, In sum_squares, In loss_scale, float max_norm, Out norm,
+                                     Out scale) {
+  if (absl::Status s = check_clip_scale(sum_squares, loss_scale, max_norm, norm, scale); !s.ok()) return s;
+  clip_scale_kernel<<<1, 1, 0, handle_of(stream)>>>(source<float>(sum_squares), source<float>(loss_scale), max_norm,
+                                                    target<float>(norm), target<float>(scale));
   return to_status(cudaGetLastError(), "clip_scale");
+}
+
+absl::Status CudaKernels::advance_step(Stream& stream, const StepParams& params, In scale, InOut state, InOut step) {
+  if (absl::Status status = check_advance_step(params, scale, state, step); !status.ok()) return status;
+  advance_step_kernel<<<1, 1, 0, handle_of(stream)>>>(params, source<float>(scale), target<float>(state),
+                                                      target<float>(step));
+  return to_status(cudaGetLastError(), "advance_step");
 }
 
 absl::Status CudaKernels::adamw(Stream& stream, const AdamWParams& params, In grad, In scale, In step, InOut master,

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -17,13 +18,20 @@ namespace telar::backend::cuda {
 
 __device__ inline float to_float(float value) { return value; }
 __device__ inline float to_float(__nv_bfloat16 value) { return __bfloat162float(value); }
+__device__ inline float to_float(__half value) { return __half2float(value); }
 
-// Rounds to nearest even. A NaN keeps its upper bits, as in Bf16's constructor.
+// Rounds to nearest even. A NaN keeps its upper bits, as in the constructors of Bf16 and F16.
 template <typename T>
 __device__ T from_float(float value) {
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {
     if (value != value) return __ushort_as_bfloat16(static_cast<uint16_t>((__float_as_uint(value) >> 16) | 0x40u));
     return __float2bfloat16_rn(value);
+  } else if constexpr (std::is_same_v<T, __half>) {
+    if (value != value) {
+      const uint32_t raw = __float_as_uint(value);
+      return __ushort_as_half(static_cast<uint16_t>(((raw >> 16) & 0x8000u) | 0x7e00u | ((raw >> 13) & 0x3ffu)));
+    }
+    return __float2half_rn(value);  // Infinity from 65520 on.
   } else if constexpr (std::is_same_v<T, int32_t>) {
     return __float2int_rn(value);
   } else {
@@ -92,10 +100,21 @@ bool fits_packs(const T* pointer) {
   return reinterpret_cast<uintptr_t>(pointer) % sizeof(PackWord<T, kN>) == 0;
 }
 
-// Calls visit(T{}) with the device's type of a float tensor. `dtype` was checked: f32 or bf16.
+// Calls visit(T{}) with the device's type of a float tensor. `dtype` was checked: f32, bf16 or f16.
 template <typename Visit>
 auto with_type(DType dtype, const Visit& visit) {
-  return dtype == DType::kBF16 ? visit(__nv_bfloat16()) : visit(float());
+  if (dtype == DType::kBF16) return visit(__nv_bfloat16());
+  return dtype == DType::kF16 ? visit(__half()) : visit(float());
+}
+// The same for two tensors of one call, where bf16 and f16 do not meet: visit(A{}, B{}).
+template <typename Visit>
+auto with_types(DType a, DType b, const Visit& visit) {
+  const auto with_half = [&](auto half) {
+    if (a == DType::kF32) return visit(float(), half);
+    return b == DType::kF32 ? visit(half, float()) : visit(half, half);
+  };
+  if (a == DType::kF32 && b == DType::kF32) return visit(float(), float());
+  return a == DType::kF16 || b == DType::kF16 ? with_half(__half()) : with_half(__nv_bfloat16());
 }
 // Calls visit(std::bool_constant) for a condition that a kernel is compiled for.
 template <typename Visit>

@@ -1,4 +1,5 @@
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include "worker/backend/cuda/product.h"
 
@@ -13,7 +14,7 @@ constexpr int kSide = kTile / kPerThread;
 
 template <typename T>
 __device__ T from_float(float value) {
-  return T(value);  // Nearest even for bf16.
+  return T(value);  // Nearest even for bf16 and f16.
 }
 
 // tile[p][i] = x[i, first_p + p] for the kTile i from first_i on, 0 outside. Element (i, p) lies at i * depth + p if
@@ -27,6 +28,14 @@ __device__ void load(float (*tile)[kTile + 1], const T* x, int64_t extent, int64
     const bool inside = row < extent && term < depth;
     tile[p][i] = inside ? static_cast<float>(x[by_depth ? row * depth + term : term * extent + row]) : 0.0f;
   }
+}
+
+__device__ inline float bias_at(const Product& product, int64_t i) {
+  if (product.bias_type == DType::kBF16) {
+    return static_cast<float>(static_cast<const __nv_bfloat16*>(product.bias)[i]);
+  }
+  if (product.bias_type == DType::kF16) return static_cast<float>(static_cast<const __half*>(product.bias)[i]);
+  return static_cast<const float*>(product.bias)[i];
 }
 
 template <typename A, typename B, typename D>
@@ -54,11 +63,7 @@ __global__ void __launch_bounds__(kThreads) multiply(Product product) {
       const int64_t to_i = first_i + column + i * kSide, to_j = first_j + row + j * kSide;
       if (to_i >= product.m || to_j >= product.n) continue;
       float value = sums[j][i];
-      if (product.bias != nullptr) {
-        value += product.bias_type == DType::kBF16
-                     ? static_cast<float>(static_cast<const __nv_bfloat16*>(product.bias)[to_i])
-                     : static_cast<const float*>(product.bias)[to_i];
-      }
+      if (product.bias != nullptr) value += bias_at(product, to_i);
       D& to = d[to_j * product.m + to_i];
       if (product.accumulate) value += static_cast<float>(to);
       to = from_float<D>(value);
@@ -66,26 +71,33 @@ __global__ void __launch_bounds__(kThreads) multiply(Product product) {
   }
 }
 
-template <typename A, typename B>
+template <typename A, typename B, typename Half>
 cudaError_t launch(cudaStream_t stream, const Product& product) {
   const dim3 blocks(static_cast<unsigned>((product.m + kTile - 1) / kTile),
                     static_cast<unsigned>((product.n + kTile - 1) / kTile));
-  if (product.d_type == DType::kBF16) {
-    multiply<A, B, __nv_bfloat16><<<blocks, kThreads, 0, stream>>>(product);
+  if (product.d_type != DType::kF32) {
+    multiply<A, B, Half><<<blocks, kThreads, 0, stream>>>(product);
   } else {
     multiply<A, B, float><<<blocks, kThreads, 0, stream>>>(product);
   }
   return cudaGetLastError();
 }
 
+// Half: what is not f32.
+template <typename Half>
+cudaError_t launch_mixed(cudaStream_t stream, const Product& product) {
+  const bool a_half = product.a_type != DType::kF32, b_half = product.b_type != DType::kF32;
+  if (a_half && b_half) return launch<Half, Half, Half>(stream, product);
+  if (a_half) return launch<Half, float, Half>(stream, product);
+  if (b_half) return launch<float, Half, Half>(stream, product);
+  return launch<float, float, Half>(stream, product);
+}
+
 }  // namespace
 
 cudaError_t launch_product(cudaStream_t stream, const Product& product) {
-  const bool a_half = product.a_type == DType::kBF16, b_half = product.b_type == DType::kBF16;
-  if (a_half && b_half) return launch<__nv_bfloat16, __nv_bfloat16>(stream, product);
-  if (a_half) return launch<__nv_bfloat16, float>(stream, product);
-  if (b_half) return launch<float, __nv_bfloat16>(stream, product);
-  return launch<float, float>(stream, product);
+  const bool f16 = product.a_type == DType::kF16 || product.b_type == DType::kF16 || product.d_type == DType::kF16;
+  return f16 ? launch_mixed<__half>(stream, product) : launch_mixed<__nv_bfloat16>(stream, product);
 }
 
 }  // namespace telar::backend::cuda

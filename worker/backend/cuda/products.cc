@@ -16,7 +16,10 @@ constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // What NVIDIA advises for
 constexpr int kCandidates = 16;
 constexpr double kTuneFrom = 1 << 30;  // Multiply-adds; below, a product takes a few microseconds whatever is chosen.
 
-cudaDataType vendor_type(DType dtype) { return dtype == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F; }
+cudaDataType vendor_type(DType dtype) {
+  if (dtype == DType::kBF16) return CUDA_R_16BF;
+  return dtype == DType::kF16 ? CUDA_R_16F : CUDA_R_32F;
+}
 
 // Classes of alignment, not the alignment itself: else every offset would be tuned anew.
 int alignment_of(const void* pointer, DType dtype) {
@@ -67,9 +70,10 @@ class Timer {
   cudaEvent_t start_ = nullptr, stop_ = nullptr;
 };
 
-// cuBLASLt adds the bias to a product that is rounded to bf16 already where rows are no whole number of 16 bytes.
+// cuBLASLt adds the bias to a product that is rounded to its 16 bits already where rows are no whole number of 16
+// bytes.
 bool rounds_twice(const Product& product) {
-  return product.bias != nullptr && product.d_type == DType::kBF16 && (product.m % 8 != 0 || product.k % 8 != 0);
+  return product.bias != nullptr && product.d_type != DType::kF32 && (product.m % 8 != 0 || product.k % 8 != 0);
 }
 
 }  // namespace
@@ -220,7 +224,7 @@ std::vector<cublasLtMatmulAlgo_t> Products::candidates(const Key& key, const Pla
     set(preference, attribute, static_cast<uint32_t>(bytes));
   };
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
-  // Never in the type of the output: bf16 partial sums would be rounded.
+  // Never in the type of the output: partial sums of 16 bits would be rounded.
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.a_alignment);

@@ -6,7 +6,7 @@
 // takes the heuristic's first choice. A product first met under stream capture takes that too.
 //
 // f32 products are true f32, no TF32. Split sums are reduced in f32. What cuBLASLt has no algorithm for (mixed types,
-// some odd bf16 shapes) goes to launch_product().
+// some odd shapes of 16-bit types) goes to launch_product().
 #pragma once
 
 #include <cublasLt.h>

@@ -32,25 +32,27 @@ enum Uid : int64_t {
   kDVFull
 };
 
-constexpr auto kHalf = CUDNN_DATA_BFLOAT16;
 constexpr auto kFloat = CUDNN_DATA_FLOAT;
 
 // The tensors of one shape, all seen as [batch, heads, sequence, head_dim]. Names that end in "transposed" have their
 // last two dims swapped.
 class Tensors {
  public:
-  Tensors(SdpaGraph& graph, const AttentionDims& dims)
-      : graph_(graph),
+  Tensors(SdpaGraph& graph, const AttentionDims& dims, DType dtype)
+      : half(dtype == DType::kF16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16),
+        graph_(graph),
         b_(dims.batch),
         h_(dims.heads),
         s_(dims.sequence),
         d_(dims.head_dim),
         row_((dims.heads + 2 * dims.kv_heads) * dims.head_dim) {}
 
+  const cudnnDataType_t half;
+
   Extents packed_strides() const { return {s_ * row_, d_, row_, 1}; }
-  Tensor packed(int64_t heads, int64_t uid) { return graph_.tensor(kHalf, {b_, heads, s_, d_}, packed_strides(), uid); }
+  Tensor packed(int64_t heads, int64_t uid) { return graph_.tensor(half, {b_, heads, s_, d_}, packed_strides(), uid); }
   Tensor packed_transposed(int64_t heads, int64_t uid) {
-    return graph_.tensor(kHalf, {b_, heads, d_, s_}, {s_ * row_, d_, 1, row_}, uid);
+    return graph_.tensor(half, {b_, heads, d_, s_}, {s_ * row_, d_, 1, row_}, uid);
   }
   Tensor output(cudnnDataType_t type, int64_t uid) {
     return graph_.tensor(type, {b_, h_, s_, d_}, {s_ * h_ * d_, d_, h_ * d_, 1}, uid);
@@ -65,7 +67,7 @@ class Tensors {
   Tensor scores(cudnnDataType_t type = kFloat) {
     return graph_.tensor(type, {b_, h_, s_, s_}, {h_ * s_ * s_, s_ * s_, s_, 1});
   }
-  Tensor scores_transposed() { return graph_.tensor(kHalf, {b_, h_, s_, s_}, {h_ * s_ * s_, s_ * s_, 1, s_}); }
+  Tensor scores_transposed() { return graph_.tensor(half, {b_, h_, s_, s_}, {h_ * s_ * s_, s_ * s_, 1, s_}); }
 
   // Scores where the query's position is not before the key's, else the mask's value.
   Tensor masked(Tensor scores_in) {
@@ -82,8 +84,8 @@ class Tensors {
 };
 
 // a = mask(scale q k^T); lse = log sum exp a; p = exp(a - lse); o = p v. cuDNN knows its kernel by this very pattern.
-void add_forward(SdpaGraph& g, const AttentionDims& dims) {
-  Tensors t(g, dims);
+void add_forward(SdpaGraph& g, const AttentionDims& dims, DType dtype) {
+  Tensors t(g, dims, dtype);
   Tensor a = g.matmul(t.packed(dims.heads, kQ), t.packed_transposed(dims.kv_heads, kK), t.scores());
   a = t.masked(g.pointwise(CUDNN_POINTWISE_MUL, a, g.scalar(kScale), t.scores()));
   Tensor maximum = g.reduce(CUDNN_REDUCE_TENSOR_MAX, a, t.rows());
@@ -92,16 +94,16 @@ void add_forward(SdpaGraph& g, const AttentionDims& dims) {
   Tensor sum = g.reduce(CUDNN_REDUCE_TENSOR_ADD, e, t.rows());
   Tensor log_sum = g.pointwise(CUDNN_POINTWISE_LOG, sum, nullptr, t.rows());
   g.pointwise(CUDNN_POINTWISE_ADD, maximum, log_sum, t.rows(kLse));
-  Tensor p = g.pointwise(CUDNN_POINTWISE_DIV, e, sum, t.scores(kHalf));
-  g.matmul(p, t.packed(dims.kv_heads, kV), t.output(kHalf, kO));
+  Tensor p = g.pointwise(CUDNN_POINTWISE_DIV, e, sum, t.scores(t.half));
+  g.matmul(p, t.packed(dims.kv_heads, kV), t.output(t.half, kO));
 }
 
 // dsum_i = sum_d dO_id O_id; dv = p^T dO; ds = scale p (dO v^T - dsum); dq = ds k; dk = ds^T q.
-void add_backward(SdpaGraph& g, const AttentionDims& dims) {
-  Tensors t(g, dims);
+void add_backward(SdpaGraph& g, const AttentionDims& dims, DType dtype) {
+  Tensors t(g, dims, dtype);
   Tensor q = t.packed(dims.heads, kQ), k_transposed = t.packed_transposed(dims.kv_heads, kK);
   Tensor v_transposed = t.packed_transposed(dims.kv_heads, kV);
-  Tensor o = t.output(kHalf, kO), d_o = t.output(kHalf, kDO), lse = t.rows(kLse), scale = g.scalar(kScale);
+  Tensor o = t.output(t.half, kO), d_o = t.output(t.half, kDO), lse = t.rows(kLse), scale = g.scalar(kScale);
   // The factor is one less the dropout rate; without it cuDNN does not recognise the pattern.
   Tensor d_o_o = g.pointwise(CUDNN_POINTWISE_MUL, d_o, o, t.output(kFloat, SdpaGraph::kVirtual));
   Tensor row_sum = g.reduce(CUDNN_REDUCE_TENSOR_ADD, d_o_o, t.rows());
@@ -117,7 +119,7 @@ void add_backward(SdpaGraph& g, const AttentionDims& dims) {
       g.matmul(left_transposed, right, t.packed(dims.kv_heads, gradient));
       return;
     }
-    Tensor heads = g.matmul(left_transposed, right, t.head_major(kHalf, full));
+    Tensor heads = g.matmul(left_transposed, right, t.head_major(t.half, full));
     g.reduce(CUDNN_REDUCE_TENSOR_ADD, heads, t.packed(dims.kv_heads, gradient));
   };
   grouped(g.reshape(p, t.scores_transposed()), d_o, kDVFull, kDV);
@@ -162,12 +164,12 @@ Sdpa::~Sdpa() {
 
 // Very short sequences and very small heads are not worth cuDNN's tiles, and the stand-in is exact there.
 bool Sdpa::takes(const AttentionDims& dims, DType dtype) {
-  return dtype == DType::kBF16 && dims.head_dim % 8 == 0 && dims.head_dim >= 32 && dims.head_dim <= 256 &&
-         dims.sequence >= 64;
+  return (dtype == DType::kBF16 || dtype == DType::kF16) && dims.head_dim % 8 == 0 && dims.head_dim >= 32 &&
+         dims.head_dim <= 256 && dims.sequence >= 64;
 }
 
-absl::StatusOr<SdpaGraph*> Sdpa::plan_for(cudaStream_t stream, const AttentionDims& dims, bool backward) {
-  const Key key{dims.batch, dims.sequence, dims.heads, dims.kv_heads, dims.head_dim, backward};
+absl::StatusOr<SdpaGraph*> Sdpa::plan_for(cudaStream_t stream, const AttentionDims& dims, DType dtype, bool backward) {
+  const Key key{dtype, dims.batch, dims.sequence, dims.heads, dims.kv_heads, dims.head_dim, backward};
   const absl::Status none = absl::UnimplementedError("cuDNN has no kernel for this attention");
   if (const auto found = plans_.find(key); found != plans_.end()) {
     if (found->second == nullptr) return none;
@@ -179,9 +181,9 @@ absl::StatusOr<SdpaGraph*> Sdpa::plan_for(cudaStream_t stream, const AttentionDi
   }
   auto graph = std::make_unique<SdpaGraph>();
   if (backward) {
-    add_backward(*graph, dims);
+    add_backward(*graph, dims, dtype);
   } else {
-    add_forward(*graph, dims);
+    add_forward(*graph, dims, dtype);
   }
   const absl::Status status = graph->build(handle_);
   if (absl::IsUnimplemented(status)) {
@@ -194,7 +196,7 @@ absl::StatusOr<SdpaGraph*> Sdpa::plan_for(cudaStream_t stream, const AttentionDi
 
 absl::Status Sdpa::forward(cudaStream_t stream, const AttentionDims& dims, In qkv, Out o, Out lse) {
   const std::lock_guard lock(mutex_);
-  const absl::StatusOr<SdpaGraph*> plan = plan_for(stream, dims, false);
+  const absl::StatusOr<SdpaGraph*> plan = plan_for(stream, dims, qkv.dtype, false);
   if (!plan.ok()) return plan.status();
   const auto workspace = scratch_.get(stream, Scratch::kAttention, (*plan)->workspace_bytes());
   if (!workspace.ok()) return workspace.status();
@@ -214,7 +216,7 @@ absl::Status Sdpa::forward(cudaStream_t stream, const AttentionDims& dims, In qk
 
 absl::Status Sdpa::backward(cudaStream_t stream, const AttentionDims& dims, In qkv, In o, In lse, In d_o, Out dqkv) {
   const std::lock_guard lock(mutex_);
-  const absl::StatusOr<SdpaGraph*> plan = plan_for(stream, dims, true);
+  const absl::StatusOr<SdpaGraph*> plan = plan_for(stream, dims, qkv.dtype, true);
   if (!plan.ok()) return plan.status();
   const auto rows = static_cast<size_t>(dims.batch * dims.heads * dims.sequence);
   const size_t elements = rows * static_cast<size_t>(dims.head_dim);

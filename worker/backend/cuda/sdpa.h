@@ -1,4 +1,4 @@
-// Causal attention in bf16 by cuDNN's fused kernels, on packed projections through strides.
+// Causal attention in bf16 and f16 by cuDNN's fused kernels, on packed projections through strides.
 #pragma once
 
 #include <cudnn.h>
@@ -17,7 +17,7 @@
 
 namespace telar::backend::cuda {
 
-// Tensors as in kernels.h, all bf16 but lse and aligned to 16 bytes.
+// Tensors as in kernels.h, all bf16 or all f16 but lse, and aligned to 16 bytes.
 // Plans are made once a shape, a third of a second each, and scratch grows then: not under stream capture, where a
 // first call is FAILED_PRECONDITION. The backward sums dq with f32 atomics: the last bits of dq can differ from run to
 // run. Its scratch is 4 (D + 1) bytes a query head and token, and 4 D more with grouped heads. Threads: any.
@@ -35,10 +35,10 @@ class Sdpa {
  private:
   // Null: cuDNN has no kernel.
   using Plan = std::unique_ptr<SdpaGraph>;
-  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, bool>;
+  using Key = std::tuple<DType, int64_t, int64_t, int64_t, int64_t, int64_t, bool>;
 
   Sdpa(cudnnHandle_t handle, Scratch& scratch) : handle_(handle), scratch_(scratch) {}
-  absl::StatusOr<SdpaGraph*> plan_for(cudaStream_t stream, const AttentionDims& dims, bool backward);
+  absl::StatusOr<SdpaGraph*> plan_for(cudaStream_t stream, const AttentionDims& dims, DType dtype, bool backward);
 
   const cudnnHandle_t handle_;
   Scratch& scratch_;

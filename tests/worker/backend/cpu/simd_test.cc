@@ -91,6 +91,71 @@ TEST(StoreTest, RoundsAsBf16DoesForEveryUpperHalf) {
   }
 }
 
+TEST(StoreTest, RoundsAsF16DoesForEveryUpperHalf) {
+  for (uint32_t high = 0; high < 0x10000; ++high) {
+    for (uint32_t low : {0x0000u, 0x0001u, 0x0fffu, 0x1000u, 0x1001u, 0x2fffu, 0x3000u, 0xefffu, 0xf000u, 0xffffu}) {
+      const float value = std::bit_cast<float>(high << 16 | low);
+      F16 got;
+      store(value, got);
+      ASSERT_EQ(got.bits, F16(value).bits) << std::hex << high << low;
+    }
+    F16 half;
+    half.bits = static_cast<uint16_t>(high);
+    ASSERT_EQ(std::bit_cast<uint32_t>(load(half)), std::bit_cast<uint32_t>(static_cast<float>(half))) << high;
+  }
+}
+
+F16 f16_of(uint32_t bits) {
+  F16 half;
+  half.bits = static_cast<uint16_t>(bits);
+  return half;
+}
+
+// By the definition: exponent field e, fraction f. e = 0: f 2^-24, else (1024 + f) 2^(e - 25).
+double f16_value(uint32_t bits) {
+  const int exponent = static_cast<int>(bits >> 10 & 31), fraction = static_cast<int>(bits & 1023);
+  const double magnitude = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+  return (bits & 0x8000u) != 0 ? -magnitude : magnitude;
+}
+
+TEST(F16Test, EveryNumberHasItsValueAndComesBack) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    if ((bits & 0x7c00u) == 0x7c00u) continue;
+    const float value = static_cast<float>(f16_of(bits));
+    ASSERT_EQ(value, f16_value(bits)) << bits;
+    ASSERT_EQ(F16(value).bits, bits);
+  }
+}
+
+// Of the infinity's neighbour the next is taken to be 65536, as IEEE 754 has it.
+TEST(F16Test, RoundsToTheNearerAndToEvenHalfway) {
+  for (uint32_t sign : {0u, 0x8000u}) {
+    for (uint32_t low = 0; low < 0x7c00u; ++low) {
+      const double from = f16_value(low), to = low == 0x7bffu ? 65536 : f16_value(low + 1);
+      const float middle = static_cast<float>((from + to) / 2);  // Exact.
+      const auto rounded = [&](float value) { return F16(sign != 0 ? -value : value).bits; };
+      ASSERT_EQ(rounded(middle), sign | (low % 2 == 0 ? low : low + 1)) << low;
+      ASSERT_EQ(rounded(std::nextafter(middle, 0.0f)), sign | low) << low;
+      ASSERT_EQ(rounded(std::nextafter(middle, kInfinity)), sign | (low + 1)) << low;
+    }
+  }
+}
+
+TEST(F16Test, Ends) {
+  EXPECT_EQ(F16(kInfinity).bits, 0x7c00u);
+  EXPECT_EQ(F16(-kInfinity).bits, 0xfc00u);
+  EXPECT_EQ(F16(std::numeric_limits<float>::max()).bits, 0x7c00u);
+  EXPECT_EQ(F16(-std::numeric_limits<float>::denorm_min()).bits, 0x8000u);
+  EXPECT_EQ(static_cast<float>(f16_of(0x7c00u)), kInfinity);
+  EXPECT_EQ(static_cast<float>(f16_of(0xfc00u)), -kInfinity);
+  for (uint32_t raw : {0x7f800001u, 0x7fc00000u, 0xffffffffu}) {
+    const F16 nan(std::bit_cast<float>(raw));
+    EXPECT_GT(nan.bits & 0x7fffu, 0x7c00u) << raw;
+    EXPECT_TRUE(std::isnan(static_cast<float>(nan))) << raw;
+    EXPECT_EQ(nan.bits >> 15, raw >> 31);
+  }
+}
+
 // Known answers published with Random123, the authors' library.
 TEST(PhiloxTest, KnownAnswers) {
   EXPECT_EQ(philox({0, 0, 0, 0}, {0, 0}), (PhiloxCounter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));

@@ -74,7 +74,7 @@ Values numbers(int64_t count, int rank) {
 }
 
 constexpr int64_t kCounts[] = {1, 1000, 32769, 500001};
-constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kI32};
+constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kI32};
 
 TEST_P(CudaNccl, AllReduce) {
   const int size = GetParam();
