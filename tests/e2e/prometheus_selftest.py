@@ -60,7 +60,7 @@ def worker_metrics(seconds):
                       device_peak_flops_per_second=1e9, checkpoint_last_success_timestamp_seconds=now - 3,
                       last_step_timestamp_seconds=now, consumed_samples=int(16 * seconds))
         counters = dict(steps=seconds, tokens=2048 * seconds, checkpoint_saves=seconds / 5, checkpoint_bytes=1e6 * seconds,
-                        nonfinite=int(seconds / 9))
+                        nonfinite=int(seconds / 9), skipped_steps=int(seconds / 9))
         text += "".join(line("telar_" + name, value, **rank) for name, value in gauges.items())
         text += "".join(line(f"telar_{name}_total", value, **rank) for name, value in counters.items())
         text += line("telar_model_flops_total", 1e8 * seconds, convention="model", **rank)

@@ -55,6 +55,7 @@ TEST_F(CpuDeviceTest, KnowsTheMachine) {
   EXPECT_NE(device_->info().model, "");
   EXPECT_GT(device_->info().memory_bytes, uint64_t{64} << 20);
   EXPECT_EQ(device_->info().peak_flops_bf16, 0);
+  EXPECT_EQ(device_->info().peak_flops_f16, 0);
 }
 
 TEST_F(CpuDeviceTest, MemoryIsAlignedAndZeroed) {
