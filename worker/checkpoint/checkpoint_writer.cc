@@ -141,6 +141,7 @@ absl::StatusOr<PublishResult> CheckpointWriter::publish(Manifest info, uint32_t 
   manifest_.step = step_;
   manifest_.consumed_samples = info.consumed_samples;
   manifest_.seed = info.seed;
+  manifest_.optimizer = info.optimizer;
   manifest_.spec_json = std::move(info.spec_json);
   manifest_.layout = info.layout;
   if (auto status = write_shards(); !status.ok()) return status;

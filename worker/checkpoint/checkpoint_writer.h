@@ -60,9 +60,9 @@ class CheckpointWriter {
 
   // Writes and syncs all files, verifies that every element is there once, publishes, points LATEST at it, and keeps
   // the `keep` newest complete checkpoints of the run (0: all). Nothing is removed before the new one was read back and
-  // verified. Of `info` job, consumed_samples, seed, spec_json and layout are taken; the rest is the writer's.
-  // Call it once. On an error, which names the path, earlier checkpoints are as they were, and this one is not visible
-  // (or, when only the last sync of the directory failed, visible and whole).
+  // verified. Of `info` job, consumed_samples, seed, optimizer, spec_json and layout are taken; the rest is the
+  // writer's. Call it once. On an error, which names the path, earlier checkpoints are as they were, and this one is
+  // not visible (or, when only the last sync of the directory failed, visible and whole).
   absl::StatusOr<PublishResult> publish(Manifest info, uint32_t keep);
 
  private:
