@@ -59,6 +59,7 @@ class Replica {
   absl::StatusOr<std::vector<float>> next_logits(std::span<const int32_t> ids, int32_t row);
 
   // Logical tensors of one kind, host copies in storage order of shape().layout: for checkpoints and tests.
+  // Gradients are as the last step left them, its loss scale times too large.
   enum class Kind : uint8_t { kMaster, kExpAvg, kExpAvgSq, kGrad };
   absl::Status read(Kind kind, size_t group, size_t part, std::span<float> out) const;
   absl::Status write(Kind kind, size_t group, size_t part, std::span<const float> values);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <google/protobuf/util/json_util.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -180,7 +181,7 @@ class GoldenTest : public ::testing::TestWithParam<Case> {
   // fp16 keeps three bits more than bf16.
   double tolerance(double of_fp32) const {
     if (fp32()) return of_fp32;
-    return GetParam().layout.precision == v1::BF16 ? 2e-2 : 4e-3;
+    return GetParam().layout.precision == v1::BF16 ? 2e-2 : 5e-3;
   }
 };
 
@@ -307,6 +308,34 @@ TEST_P(LossScaleTest, SkippedStepsLeaveNoTrace) {
   EXPECT_EQ(state[backend::kAppliedSteps] + state[backend::kSkippedSteps], kManySteps);
 }
 INSTANTIATE_TEST_SUITE_P(Models, LossScaleTest, ::testing::Values("gpt2_tiny", "llama_tiny"));
+
+// The gradient that overflows may be one rank's only; it is the sum over all that decides, so they skip together.
+TEST(LossScaleOverReplicas, AllDecideAlike) {
+  const Golden golden("llama_tiny");
+  const Layout layout{.name = "dp2",
+                      .replicas = 2,
+                      .micro = 1,
+                      .precision = v1::FP16,
+                      .bucket_a_unit = true,
+                      .loss_scale = 16777216,
+                      .growth_interval = 2};
+  const auto tokens = golden.get<int32_t>("tokens"), targets = golden.get<int32_t>("targets");
+  std::vector<std::vector<float>> states(2), weights(2);
+  on_all_ranks(golden, layout, [&](int rank, Replica& replica) {
+    for (uint64_t step = 1; step <= 12; ++step) {
+      const auto result = replica.train_step(step, share(tokens, layout, rank), share(targets, layout, rank), false);
+      ASSERT_TRUE(result.ok()) << result.status();
+      states[rank].push_back(static_cast<float>(result->loss_scale));
+      states[rank].push_back(result->skipped);
+    }
+    weights[rank].resize(static_cast<size_t>(replica.shape().layout.groups()[0].parts[0].shape.elements()));
+    ASSERT_TRUE(replica.read(Replica::Kind::kMaster, 0, 0, weights[rank]).ok());
+  });
+  EXPECT_EQ(states[0], states[1]);
+  EXPECT_EQ(weights[0], weights[1]);
+  EXPECT_EQ(states[0][1], 1);
+  EXPECT_GT(std::count(states[0].begin(), states[0].end(), 0.0f), 3);  // Steps that were applied.
+}
 
 std::vector<Case> cases() {
   std::vector<Case> all;
