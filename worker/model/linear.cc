@@ -24,7 +24,7 @@ Tensor Linear::backward(const Recorder& recorder, Tensor dy) {
   const double flops = 2.0 * static_cast<double>(recorder.tokens() * out * in);
   recorder.program.record_kernel(name_ + ".dgrad", flops, &Kernels::linear_dgrad, dy.in(), weight.in(), dx.out());
   recorder.program.record_kernel(name_ + ".wgrad", flops, &Kernels::linear_wgrad, dy.in(), x_.in(),
-                                 recorder.grad(name_ + ".weight").inout(), dbias.inout());
+                                 !recorder.first_micro_batch, recorder.grad(name_ + ".weight").inout(), dbias.inout());
   return dx;
 }
 

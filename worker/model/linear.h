@@ -14,7 +14,8 @@ class Linear {
 
   // x: act [tokens, in] -> act [tokens, out].
   engine::Tensor forward(const Recorder& recorder, engine::Tensor x);
-  // dy: act [tokens, out] -> act [tokens, in]; the weight's and bias's gradients accumulate.
+  // dy: act [tokens, out] -> act [tokens, in]; the weight's gradient accumulates or, in a step's first micro-batch, is
+  // written; the bias's accumulates.
   engine::Tensor backward(const Recorder& recorder, engine::Tensor dy);
 
  private:

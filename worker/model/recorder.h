@@ -19,6 +19,9 @@ struct Recorder {
   engine::DType act = engine::DType::kF32;
   int64_t batch = 0;  // Sequences of one micro-batch.
   int64_t sequence = 0;
+  // The first of a step: weight-gradient products write their result, see written_by_product(). Everything else adds
+  // to its gradient.
+  bool first_micro_batch = false;
 
   int64_t tokens() const { return batch * sequence; }
   bool gpt2() const { return spec.architecture() == v1::GPT2; }

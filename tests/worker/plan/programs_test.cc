@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <map>
+#include <set>
+
 #include "worker/engine/memory_plan.h"
 #include "worker/engine/plan.h"
 #include "worker/plan/presets.h"
@@ -46,6 +49,45 @@ TEST(TrainProgram, NeedsLittleMoreThanWhatIsLiveAtOnce) {
   // The second micro-batch reuses the bytes of the first.
   const auto once = record_train(shape(job("gpt2-124m", 1, 4, 4)));
   EXPECT_EQ(engine::plan(once->program)->arena_bytes[activations], plan->arena_bytes[activations]);
+}
+
+// The products write their weights' gradients; only what nothing but adds to is zeroed first.
+TEST(TrainProgram, ZeroesOnlyGradientsThatNoProductWrites) {
+  const std::map<std::string, std::vector<std::string>> tables = {
+      {"gpt2-124m", {"positions.weight"}}, {"llama3-8b", {"embed.weight"}}, {"llama3.2-1b", {}}};
+  for (const auto& [name, zeroed_tables] : tables) {
+    const RunShape run = shape(job(name, 1, 2, 1));
+    const auto train = record_train(run);
+    std::set<std::pair<engine::BufferId, uint64_t>> want, got;
+    for (const std::string& table : zeroed_tables) {
+      const engine::Tensor grad = train->grads.group(run.layout, table);
+      want.insert({grad.buffer(), grad.offset()});
+    }
+    for (size_t i = 0; i < run.layout.buckets().size(); ++i) {
+      const uint64_t decayed = static_cast<uint64_t>(run.layout.buckets()[i].decayed) * 4;
+      if (decayed < train->grads.buckets()[i].bytes()) want.insert({train->grads.buckets()[i].buffer(), decayed});
+    }
+    for (const engine::Op& op : train->program.ops()) {
+      if (op.name.rfind("grads.zero", 0) != 0) continue;
+      got.insert({op.accesses.at(0).buffer, op.accesses.at(0).begin});
+    }
+    EXPECT_EQ(got, want) << name;
+  }
+}
+
+// A tied embedding's gradient is written by the head before the embedding adds to it, and once a step.
+TEST(TrainProgram, WritesTheTiedHeadBeforeTheEmbeddingAdds) {
+  const RunShape run = shape(job("gpt2-124m", 1, 64, 32));
+  const auto train = record_train(run);
+  const engine::Tensor grad = train->grads.group(run.layout, "embed.weight");
+  std::vector<std::string> names;
+  for (const engine::Op& op : train->program.ops()) {
+    for (const engine::Access& access : op.accesses) {
+      if (access.buffer == grad.buffer() && access.begin == grad.offset() && access.writes()) names.push_back(op.name);
+    }
+  }
+  EXPECT_THAT(names, ::testing::ElementsAre("mb0/head.chunk0.wgrad", "mb0/head.chunk1.wgrad", "mb0/embed.backward",
+                                            "mb1/head.chunk0.wgrad", "mb1/head.chunk1.wgrad", "mb1/embed.backward"));
 }
 
 TEST(TrainProgram, StateTakesSixteenBytesAParameterInBf16) {
