@@ -80,6 +80,7 @@ void record_micro_batches(TrainProgram& train, const RunShape& shape) {
     model::Recorder layer_recorder =
         recorder(program, shape, train.weights, train.grads, train.rope_table, shape.spec.batch().micro());
     layer_recorder.first_micro_batch = m == 0;
+    layer_recorder.recompute = shape.spec.memory().recompute();
     model::Transformer transformer(shape.spec.model());
     Tensor hidden;
     {

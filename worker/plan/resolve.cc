@@ -20,6 +20,7 @@ class Resolver {
     model_defaults();
     model_checks();
     resources_and_parallel(default_kind);
+    memory();
     batch();
     optimizer();
     schedule();
@@ -169,6 +170,14 @@ class Resolver {
     v1::PrecisionSpec& precision = *spec_.mutable_precision();
     if (precision.compute() == v1::PRECISION_UNSPECIFIED) {
       precision.set_compute(resources.kind() == v1::ResourceSpec::GPU ? v1::BF16 : v1::FP32);
+    }
+  }
+
+  void memory() {
+    v1::MemorySpec& memory = *spec_.mutable_memory();
+    if (memory.recompute() == v1::MemorySpec::RECOMPUTE_UNSPECIFIED) memory.set_recompute(v1::MemorySpec::NONE);
+    if (!v1::MemorySpec::Recompute_IsValid(memory.recompute())) {
+      problem("memory.recompute", "{} is not known; use none, selective or full", static_cast<int>(memory.recompute()));
     }
   }
 

@@ -90,6 +90,68 @@ TEST(TrainProgram, WritesTheTiedHeadBeforeTheEmbeddingAdds) {
                                             "mb1/head.chunk0.wgrad", "mb1/head.chunk1.wgrad", "mb1/embed.backward"));
 }
 
+v1::JobSpec job_of_layers(const std::string& preset, uint32_t layers, v1::MemorySpec::Recompute recompute) {
+  v1::JobSpec spec = job(preset, 1, 2, 2);
+  spec.mutable_model()->set_layers(layers);
+  spec.mutable_memory()->set_recompute(recompute);
+  EXPECT_THAT(resolve(spec, v1::ResourceSpec::GPU), ::testing::IsEmpty());
+  return spec;
+}
+
+double activation_bytes(const v1::JobSpec& spec) {
+  const auto train = record_train(shape(spec));
+  const auto plan = engine::plan(train->program);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return static_cast<double>(plan->arena_bytes[static_cast<size_t>(engine::MemoryClass::kActivations)]);
+}
+
+// model/transformer.h has the formulas: what one more layer costs a token.
+TEST(TrainProgram, KeepsPerLayerWhatTheFormulasSay) {
+  for (const char* preset : {"gpt2-124m", "gpt2-1.5b", "llama3-8b", "qwen2.5-0.5b"}) {
+    const v1::ModelSpec model = job(preset, 1, 2, 2).model();
+    const bool gpt2 = model.architecture() == v1::GPT2;
+    const double width = model.hidden(), heads = model.heads();
+    const double attention = (2 * heads + 2.0 * model.kv_heads()) * model.head_dim();
+    const double before = (gpt2 ? 1.0 : 2.0) * model.ffn(), after = model.ffn();
+    const std::map<v1::MemorySpec::Recompute, double> formulas = {
+        {v1::MemorySpec::NONE, 2 * (4 * width + attention + before + after) + 4 * heads + (gpt2 ? 16 : 8)},
+        {v1::MemorySpec::SELECTIVE, 2 * (2 * width + attention + before) + 4 * heads},
+        {v1::MemorySpec::FULL, 2 * width}};
+    std::vector<double> totals;
+    for (const auto& [recompute, want] : formulas) {
+      const double few = activation_bytes(job_of_layers(preset, 4, recompute));
+      const double many = activation_bytes(job_of_layers(preset, 12, recompute));
+      const double got = (many - few) / 8 / 2048;
+      EXPECT_NEAR(got, want, 0.02 * want) << preset << " " << v1::MemorySpec::Recompute_Name(recompute);
+      totals.push_back(many);
+    }
+    EXPECT_GT(totals[0], totals[1]) << preset;
+    EXPECT_GT(totals[1], totals[2]) << preset;
+  }
+}
+
+// Selective repeats no product and no attention; full repeats all layers but the last, without their last product.
+TEST(TrainProgram, RecomputesOnlyWhatItsNameSays) {
+  const auto names = [](v1::MemorySpec::Recompute recompute) {
+    std::vector<std::string> found;
+    const auto train = record_train(shape(job_of_layers("llama3-8b", 2, recompute)));
+    for (const engine::Op& op : train->program.ops()) {
+      if (op.phase == engine::Phase::kRecompute) found.push_back(op.name);
+    }
+    return found;
+  };
+  EXPECT_THAT(names(v1::MemorySpec::NONE), ::testing::IsEmpty());
+  const std::string again = "mb0/recompute/";
+  EXPECT_THAT(
+      names(v1::MemorySpec::SELECTIVE),
+      ::testing::ElementsAre(again + "layers.1.swiglu", again + "layers.1.mlp_norm", again + "layers.1.attn_norm",
+                             again + "layers.0.swiglu", again + "layers.0.mlp_norm", again + "layers.0.attn_norm"));
+  EXPECT_THAT(names(v1::MemorySpec::FULL),
+              ::testing::ElementsAre(again + "layers.0.attn_norm", again + "layers.0.qkv", again + "layers.0.rope",
+                                     again + "layers.0.attention", again + "layers.0.o", again + "layers.0.mlp_norm",
+                                     again + "layers.0.gate_up", again + "layers.0.swiglu"));
+}
+
 TEST(TrainProgram, StateTakesSixteenBytesAParameterInBf16) {
   const v1::JobSpec spec = job("gpt2-1.5b", 1, 1, 1);
   const auto train = record_train(shape(spec));

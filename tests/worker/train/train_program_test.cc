@@ -1,5 +1,5 @@
-// What a training step computes on the CPU must not depend on how its program is recorded: who writes a gradient first,
-// what was in the gradients before.
+// What a training step computes on the CPU must not depend on how its program is recorded: what is kept and what is
+// recomputed, who writes a gradient first, what was in the gradients before.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -29,7 +29,7 @@ struct Job {
   bool tied_head = true;
 };
 
-v1::JobSpec spec_of(const Job& job) {
+v1::JobSpec spec_of(const Job& job, v1::MemorySpec::Recompute recompute) {
   v1::JobSpec spec;
   spec.set_name("x");
   spec.set_seed(3);
@@ -52,6 +52,7 @@ v1::JobSpec spec_of(const Job& job) {
   spec.mutable_schedule()->set_steps(kSteps);
   spec.mutable_precision()->set_compute(job.precision);
   spec.mutable_resources()->set_devices(job.replicas);
+  spec.mutable_memory()->set_recompute(recompute);
   EXPECT_THAT(plan::resolve(spec, v1::ResourceSpec::CPU), ::testing::IsEmpty());
   return spec;
 }
@@ -101,8 +102,8 @@ void run_steps(Replica& replica, uint32_t rank, uint32_t replicas, bool poison, 
   }
 }
 
-std::vector<Record> train(const Job& job, bool poison = false) {
-  const v1::JobSpec spec = spec_of(job);
+std::vector<Record> train(const Job& job, v1::MemorySpec::Recompute recompute, bool poison = false) {
+  const v1::JobSpec spec = spec_of(job, recompute);
   fakes::InProcessStore store;
   std::vector<Record> records(job.replicas);
   std::vector<std::thread> threads;
@@ -158,13 +159,23 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
 
 class TrainProgramTest : public ::testing::TestWithParam<Job> {};
 
+TEST_P(TrainProgramTest, RecomputingChangesNoBit) {
+  const std::vector<Record> none = train(GetParam(), v1::MemorySpec::NONE);
+  {
+    SCOPED_TRACE("selective");
+    expect_same_bits(train(GetParam(), v1::MemorySpec::SELECTIVE), none);
+  }
+  SCOPED_TRACE("full");
+  expect_same_bits(train(GetParam(), v1::MemorySpec::FULL), none);
+}
+
 TEST_P(TrainProgramTest, WhatWasInTheGradientsDoesNotMatter) {
-  expect_same_bits(train(GetParam(), true), train(GetParam()));
+  expect_same_bits(train(GetParam(), v1::MemorySpec::NONE, true), train(GetParam(), v1::MemorySpec::NONE));
 }
 
 // The padding of buckets and vocabulary takes part in the norm, too, and must add nothing to it.
 TEST_P(TrainProgramTest, GradientNormIsThatOfTheLogicalGradients) {
-  const std::vector<Record> records = train(GetParam(), true);
+  const std::vector<Record> records = train(GetParam(), v1::MemorySpec::NONE, true);
   for (const Record& record : records) {
     for (uint64_t step = 1; step <= kSteps; ++step) {
       const std::string prefix = "step" + std::to_string(step) + "/";
@@ -194,8 +205,8 @@ INSTANTIATE_TEST_SUITE_P(Jobs, TrainProgramTest,
 // Four micro-batches, of which the first writes and the others add, against one of all sequences.
 TEST(TrainProgram, FourMicroBatchesEqualOne) {
   for (const v1::Architecture architecture : {v1::GPT2, v1::LLAMA}) {
-    const Record one = train({"one", architecture, v1::FP32, 1, kGlobal})[0];
-    const Record four = train({"four", architecture, v1::FP32, 1, kGlobal / 4})[0];
+    const Record one = train({"one", architecture, v1::FP32, 1, kGlobal}, v1::MemorySpec::NONE)[0];
+    const Record four = train({"four", architecture, v1::FP32, 1, kGlobal / 4}, v1::MemorySpec::NONE)[0];
     for (const auto& [name, values] : one) {
       // The first step only: later ones begin from weights that differ. Keys' biases have no gradient but rounding.
       if (name.rfind("step1/grad", 0) != 0 || name.ends_with(".k.bias")) continue;
