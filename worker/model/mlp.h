@@ -24,6 +24,8 @@ class Mlp {
   engine::Tensor backward(const Recorder& recorder, Norm& norm, engine::Tensor dy);
 
  private:
+  // The activation alone, from before_: on the CPU the same bits whenever it runs. Where a GPU's forward has it as the
+  // epilogue of the product before, which then need not round before_ first, a recomputed one may differ in last bits.
   engine::Tensor activate(const Recorder& recorder) const;
 
   std::string prefix_;
