@@ -23,7 +23,8 @@ template <typename Body>
 void for_each_chunk(const Recorder& recorder, Tensor hidden, Tensor targets, Body body) {
   const Tensor weight = recorder.weight(head_weight(recorder));
   const int64_t vocab = weight.shape()[0], width = weight.shape()[1];
-  const int64_t step = Head::chunk_rows(recorder.tokens(), vocab * static_cast<int64_t>(size_of(recorder.act)));
+  const int64_t step =
+      Head::chunk_rows(recorder.tokens(), vocab * static_cast<int64_t>(size_of(recorder.act)), recorder.logits_bytes);
   for (int64_t first = 0, index = 0; first < recorder.tokens(); first += step, ++index) {
     Chunk chunk;
     chunk.first = first;
@@ -43,8 +44,8 @@ int64_t ceil_div(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
 }  // namespace
 
-int64_t Head::chunk_rows(int64_t tokens, int64_t row_bytes) {
-  const int64_t limit = std::max<int64_t>(kChunkBytes / row_bytes, 1);
+int64_t Head::chunk_rows(int64_t tokens, int64_t row_bytes, int64_t bound) {
+  const int64_t limit = std::max<int64_t>(bound / row_bytes, 1);
   const int64_t rows = ceil_div(tokens, ceil_div(tokens, limit));
   const int64_t whole_tiles = ceil_div(rows, kRowMultiple) * kRowMultiple;
   return std::min(whole_tiles <= limit ? whole_tiles : rows, tokens);

@@ -7,15 +7,15 @@ namespace telar::model {
 
 class Head {
  public:
-  // Bound on the logits that exist at once; a chunk is at least one row. Large, because the products of each chunk read
-  // the whole weight and update its whole f32 gradient, and because d loss / d hidden of a chunk has only
+  // The usual bound on the logits that exist at once; a chunk is at least one row. Large, because the products of each
+  // chunk read the whole weight and update its whole f32 gradient, and because d loss / d hidden of a chunk has only
   // rows / 128 x hidden / 256 tiles for a GPU of 132 multiprocessors.
   static constexpr int64_t kChunkBytes = int64_t{2} << 30;
   static constexpr int64_t kRowMultiple = 256;  // A whole number of any product's tiles.
 
   // Rows a chunk of `tokens` rows of logits of `row_bytes` each: as few chunks as the bound allows, all alike but for
   // what rounding their rows up to whole tiles takes from the last.
-  static int64_t chunk_rows(int64_t tokens, int64_t row_bytes);
+  static int64_t chunk_rows(int64_t tokens, int64_t row_bytes, int64_t bound = kChunkBytes);
 
   struct Targets {
     engine::Tensor ids;    // i32 [tokens], -1 = not counted.

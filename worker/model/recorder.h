@@ -19,6 +19,7 @@ struct Recorder {
   engine::DType act = engine::DType::kF32;
   int64_t batch = 0;  // Sequences of one micro-batch.
   int64_t sequence = 0;
+  int64_t logits_bytes = 0;  // Bound on the logits that exist at once; see Head.
   // The first of a step: weight-gradient products write their result, see written_by_product(). Everything else adds
   // to its gradient.
   bool first_micro_batch = false;

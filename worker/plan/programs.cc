@@ -50,7 +50,8 @@ model::Recorder recorder(Program& program, const RunShape& shape, const FlatTens
           rope_table,
           shape.act,
           batch,
-          shape.spec.batch().sequence_length()};
+          shape.spec.batch().sequence_length(),
+          shape.logits_bytes};
 }
 
 // Zeroes what no product of the first micro-batch writes: of each bucket the range of small vectors, and whole tables.
