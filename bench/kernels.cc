@@ -109,7 +109,8 @@ void linear_wgrad(benchmark::State& state, DType dtype, int64_t width) {
   const View x = b.act({kTokens, width}), dw = b.f32({4 * width, width}), dy = b.act({kTokens, 4 * width});
   const View dbias = b.f32({4 * width});
   const double flops = 8.0 * kTokens * width * width;
-  b.run(state, flops, 0, [&] { return b.kernels().linear_wgrad(b.stream(), In(dy), In(x), InOut(dw), InOut(dbias)); });
+  b.run(state, flops, 0,
+        [&] { return b.kernels().linear_wgrad(b.stream(), In(dy), In(x), true, InOut(dw), InOut(dbias)); });
 }
 
 // Heads of 64; the causal half of the products is counted.

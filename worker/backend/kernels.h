@@ -97,8 +97,9 @@ class Kernels {
   virtual absl::Status linear(Stream&, In x, In weight, In bias, Out y) = 0;
   // dx[T, K] = dy[T, N] w[N, K].
   virtual absl::Status linear_dgrad(Stream&, In dy, In weight, Out dx) = 0;
-  // Accumulates dweight[N, K] += dy[T, N]^T x[T, K] in f32, and dbias[N] (unless absent) += column sums of dy.
-  virtual absl::Status linear_wgrad(Stream&, In dy, In x, InOut dweight, InOut dbias) = 0;
+  // dweight[N, K] = dy[T, N]^T x[T, K] in f32, added to what dweight holds if `accumulate`; else that is not looked at
+  // (it may be NaN). dbias[N] (unless absent) += column sums of dy, in either case.
+  virtual absl::Status linear_wgrad(Stream&, In dy, In x, bool accumulate, InOut dweight, InOut dbias) = 0;
 
   // --- Norms, with the residual add in front -------------------------------------------------------------------
   // sum = residual + delta (delta absent: sum must be absent too and residual is normed itself);

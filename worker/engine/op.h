@@ -40,8 +40,8 @@ struct Cost {
   double bytes = 0;  // Device memory traffic; record() fills in the sum of the accesses.
 };
 
-// Phases of a step, for time attribution.
-enum class Phase : uint8_t { kForward, kBackward, kGradComm, kOptimizer, kOther };
+// Phases of a step, for time attribution. kRecompute: ops of the forward, run again by the backward.
+enum class Phase : uint8_t { kForward, kBackward, kRecompute, kGradComm, kOptimizer, kOther };
 
 // Where each buffer is, while a program runs.
 class Addresses {

@@ -29,9 +29,9 @@ Tensor Attention::forward(const Recorder& recorder, Tensor x) {
   return output_.forward(recorder, context_);
 }
 
-Tensor Attention::backward(const Recorder& recorder, Tensor dy) {
+Tensor Attention::backward(const Recorder& recorder, Norm& norm, Tensor dy) {
   const AttentionDims dims = recorder.attention_dims();
-  const Tensor dcontext = output_.backward(recorder, dy);
+  const Tensor dcontext = output_.backward(recorder, context_, dy);
   const Tensor dpacked = recorder.activation(prefix_ + "dqkv", packed_.shape().cols());
   recorder.program.record_kernel(prefix_ + "attention.backward", 2.5 * attention_flops(dims),
                                  &Kernels::attention_backward, dims, packed_.in(), context_.in(), lse_.in(),
@@ -40,7 +40,7 @@ Tensor Attention::backward(const Recorder& recorder, Tensor dy) {
     recorder.program.record(prefix_ + "rope.backward", &Kernels::rope_backward, dims, recorder.rope_table.in(),
                             dpacked.inout());
   }
-  return qkv_.backward(recorder, dpacked);
+  return qkv_.backward(recorder, norm.output(recorder), dpacked);
 }
 
 }  // namespace telar::model

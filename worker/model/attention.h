@@ -4,6 +4,7 @@
 #include <string>
 
 #include "worker/model/linear.h"
+#include "worker/model/norm.h"
 
 namespace telar::model {
 
@@ -17,7 +18,8 @@ class Attention {
 
   // x: act [tokens, hidden] -> act [tokens, hidden], not yet added to the residual stream.
   engine::Tensor forward(const Recorder& recorder, engine::Tensor x);
-  engine::Tensor backward(const Recorder& recorder, engine::Tensor dy);
+  // `norm`: its output was forward's x.
+  engine::Tensor backward(const Recorder& recorder, Norm& norm, engine::Tensor dy);
 
  private:
   std::string prefix_;

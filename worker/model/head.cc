@@ -12,11 +12,6 @@ namespace {
 
 std::string head_weight(const Recorder& recorder) { return recorder.spec.tied_head() ? "embed.weight" : "head.weight"; }
 
-int64_t chunk_rows(const Recorder& recorder, int64_t vocab) {
-  const int64_t rows = Head::kChunkBytes / (vocab * static_cast<int64_t>(size_of(recorder.act)));
-  return std::clamp<int64_t>(rows, 1, recorder.tokens());
-}
-
 struct Chunk {
   std::string name;
   Tensor hidden, targets, logits;
@@ -28,7 +23,8 @@ template <typename Body>
 void for_each_chunk(const Recorder& recorder, Tensor hidden, Tensor targets, Body body) {
   const Tensor weight = recorder.weight(head_weight(recorder));
   const int64_t vocab = weight.shape()[0], width = weight.shape()[1];
-  const int64_t step = chunk_rows(recorder, vocab);
+  const int64_t step =
+      Head::chunk_rows(recorder.tokens(), vocab * static_cast<int64_t>(size_of(recorder.act)), recorder.logits_bytes);
   for (int64_t first = 0, index = 0; first < recorder.tokens(); first += step, ++index) {
     Chunk chunk;
     chunk.first = first;
@@ -44,7 +40,16 @@ void for_each_chunk(const Recorder& recorder, Tensor hidden, Tensor targets, Bod
   }
 }
 
+int64_t ceil_div(int64_t value, int64_t by) { return (value + by - 1) / by; }
+
 }  // namespace
+
+int64_t Head::chunk_rows(int64_t tokens, int64_t row_bytes, int64_t bound) {
+  const int64_t limit = std::max<int64_t>(bound / row_bytes, 1);
+  const int64_t rows = ceil_div(tokens, ceil_div(tokens, limit));
+  const int64_t whole_tiles = ceil_div(rows, kRowMultiple) * kRowMultiple;
+  return std::min(whole_tiles <= limit ? whole_tiles : rows, tokens);
+}
 
 Tensor Head::loss_and_gradient(const Recorder& recorder, Tensor hidden, const Targets& targets) {
   const Tensor weight = recorder.weight(head_weight(recorder));
@@ -57,8 +62,9 @@ Tensor Head::loss_and_gradient(const Recorder& recorder, Tensor hidden, const Ta
                             targets.loss.inout());
     recorder.program.record_kernel(chunk.name + ".dgrad", flops, &Kernels::linear_dgrad, chunk.logits.in(), weight.in(),
                                    dhidden.rows(chunk.first, chunk.rows).out());
+    const bool accumulate = !recorder.first_micro_batch || chunk.first > 0;
     recorder.program.record_kernel(chunk.name + ".wgrad", flops, &Kernels::linear_wgrad, chunk.logits.in(),
-                                   chunk.hidden.in(), dweight.inout(), Tensor().inout());
+                                   chunk.hidden.in(), accumulate, dweight.inout(), Tensor().inout());
   });
   return dhidden;
 }

@@ -7,9 +7,15 @@ namespace telar::model {
 
 class Head {
  public:
-  // Bound on the logits that exist at once; a chunk is at least one row. Large enough that the products of a chunk fill
-  // a GPU: each reads the whole weight and updates its whole gradient, so small chunks are bound by memory.
-  static constexpr int64_t kChunkBytes = int64_t{512} << 20;
+  // The usual bound on the logits that exist at once; a chunk is at least one row. Large, because the products of each
+  // chunk read the whole weight and update its whole f32 gradient, and because d loss / d hidden of a chunk has only
+  // rows / 128 x hidden / 256 tiles for a GPU of 132 multiprocessors.
+  static constexpr int64_t kChunkBytes = int64_t{2} << 30;
+  static constexpr int64_t kRowMultiple = 256;  // A whole number of any product's tiles.
+
+  // Rows a chunk of `tokens` rows of logits of `row_bytes` each: as few chunks as the bound allows, all alike but for
+  // what rounding their rows up to whole tiles takes from the last.
+  static int64_t chunk_rows(int64_t tokens, int64_t row_bytes, int64_t bound = kChunkBytes);
 
   struct Targets {
     engine::Tensor ids;         // i32 [tokens], -1 = not counted.
@@ -17,7 +23,8 @@ class Head {
     engine::Tensor loss;        // f32 [1]: accumulates this micro-batch's share of the mean loss.
     engine::Tensor loss_scale;  // f32 [1]: the gradient is so many times too large. Undefined: once.
   };
-  // hidden: act [tokens, C], normed. Records the loss and its gradient; returns d loss / d hidden.
+  // hidden: act [tokens, C], normed. Records the loss and its gradient; returns d loss / d hidden. The weight's
+  // gradient is added to; the first chunk of a step's first micro-batch writes it instead, padding rows included.
   static engine::Tensor loss_and_gradient(const Recorder& recorder, engine::Tensor hidden, const Targets& targets);
   static void loss_only(const Recorder& recorder, engine::Tensor hidden, const Targets& targets);
   // Logits of one row: `row` i32 [1] picks it. act [1, padded vocabulary]

@@ -5,8 +5,7 @@ namespace telar::model {
 using backend::Kernels;
 using engine::Tensor;
 
-Tensor Linear::forward(const Recorder& recorder, Tensor x) {
-  x_ = x;
+Tensor Linear::forward(const Recorder& recorder, Tensor x) const {
   const Tensor weight = recorder.weight(name_ + ".weight");
   const Tensor bias = bias_ ? recorder.weight(name_ + ".bias") : Tensor();
   const int64_t out = weight.shape()[0], in = weight.shape()[1];
@@ -16,15 +15,15 @@ Tensor Linear::forward(const Recorder& recorder, Tensor x) {
   return y;
 }
 
-Tensor Linear::backward(const Recorder& recorder, Tensor dy) {
+Tensor Linear::backward(const Recorder& recorder, Tensor x, Tensor dy) const {
   const Tensor weight = recorder.weight(name_ + ".weight");
   const Tensor dbias = bias_ ? recorder.grad(name_ + ".bias") : Tensor();
   const int64_t out = weight.shape()[0], in = weight.shape()[1];
   const Tensor dx = recorder.activation(name_ + ".dx", in);
   const double flops = 2.0 * static_cast<double>(recorder.tokens() * out * in);
   recorder.program.record_kernel(name_ + ".dgrad", flops, &Kernels::linear_dgrad, dy.in(), weight.in(), dx.out());
-  recorder.program.record_kernel(name_ + ".wgrad", flops, &Kernels::linear_wgrad, dy.in(), x_.in(),
-                                 recorder.grad(name_ + ".weight").inout(), dbias.inout());
+  recorder.program.record_kernel(name_ + ".wgrad", flops, &Kernels::linear_wgrad, dy.in(), x.in(),
+                                 !recorder.first_micro_batch, recorder.grad(name_ + ".weight").inout(), dbias.inout());
   return dx;
 }
 

@@ -1,4 +1,4 @@
-// y = x W^T + b, with its two backward products.
+// y = x W^T + b, with its two backward products. Keeps nothing of the forward.
 #pragma once
 
 #include <string>
@@ -13,14 +13,14 @@ class Linear {
   Linear(std::string name, bool bias) : name_(std::move(name)), bias_(bias) {}
 
   // x: act [tokens, in] -> act [tokens, out].
-  engine::Tensor forward(const Recorder& recorder, engine::Tensor x);
-  // dy: act [tokens, out] -> act [tokens, in]; the weight's and bias's gradients accumulate.
-  engine::Tensor backward(const Recorder& recorder, engine::Tensor dy);
+  engine::Tensor forward(const Recorder& recorder, engine::Tensor x) const;
+  // x: what forward got, or the same computed again; dy: act [tokens, out] -> act [tokens, in]; the weight's gradient
+  // accumulates or, in a step's first micro-batch, is written; the bias's accumulates.
+  engine::Tensor backward(const Recorder& recorder, engine::Tensor x, engine::Tensor dy) const;
 
  private:
   std::string name_;
   bool bias_;
-  engine::Tensor x_;
 };
 
 }  // namespace telar::model

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "worker/model/linear.h"
+#include "worker/model/norm.h"
 
 namespace telar::model {
 
@@ -17,13 +18,20 @@ class Mlp {
 
   // x: act [tokens, hidden] -> act [tokens, hidden], not yet added to the residual stream.
   engine::Tensor forward(const Recorder& recorder, engine::Tensor x);
-  engine::Tensor backward(const Recorder& recorder, engine::Tensor dy);
+  // All of forward but its last product: everything that the backward reads.
+  void expand(const Recorder& recorder, engine::Tensor x);
+  // `norm`: its output was forward's x.
+  engine::Tensor backward(const Recorder& recorder, Norm& norm, engine::Tensor dy);
 
  private:
+  // The activation alone, from before_: on the CPU the same bits whenever it runs. Where a GPU's forward has it as the
+  // epilogue of the product before, which then need not round before_ first, a recomputed one may differ in last bits.
+  engine::Tensor activate(const Recorder& recorder) const;
+
   std::string prefix_;
   bool gpt2_;
   Linear inner_, down_;
-  engine::Tensor before_;  // The activation's input.
+  engine::Tensor before_, after_;  // The activation's input and output.
 };
 
 }  // namespace telar::model

@@ -6,23 +6,33 @@ using backend::Kernels;
 using engine::Tensor;
 
 Norm::Output Norm::forward(const Recorder& recorder, Tensor residual, Tensor delta) {
-  const int64_t hidden = recorder.spec.hidden();
-  const float epsilon = static_cast<float>(recorder.spec.norm_epsilon());
-  const Tensor sum = delta.defined() ? recorder.activation(name_ + ".residual", hidden) : Tensor();
-  const Tensor y = recorder.activation(name_ + ".y", hidden);
+  const Tensor sum = delta.defined() ? recorder.activation(name_ + ".residual", recorder.spec.hidden()) : Tensor();
   x_ = delta.defined() ? sum : residual;
+  normalize(recorder, residual, delta, sum);
+  return {x_, y_};
+}
+
+Tensor Norm::output(const Recorder& recorder) {
+  if (!recorder.recomputes_cheap_ops()) return y_;
+  const engine::Program::Scope again = recorder.recompute_scope();
+  normalize(recorder, x_, Tensor(), Tensor());  // The statistics too: the kernel has them anyway.
+  return y_;
+}
+
+void Norm::normalize(const Recorder& recorder, Tensor residual, Tensor delta, Tensor sum) {
+  const float epsilon = static_cast<float>(recorder.spec.norm_epsilon());
+  y_ = recorder.activation(name_ + ".y", recorder.spec.hidden());
   rstd_ = recorder.statistic(name_ + ".rstd");
   const Tensor weight = recorder.weight(name_ + ".weight");
   if (recorder.gpt2()) {
     mean_ = recorder.statistic(name_ + ".mean");
     recorder.program.record(name_, &Kernels::layer_norm, residual.in(), delta.in(), weight.in(),
-                            recorder.weight(name_ + ".bias").in(), epsilon, sum.out(), y.out(), mean_.out(),
+                            recorder.weight(name_ + ".bias").in(), epsilon, sum.out(), y_.out(), mean_.out(),
                             rstd_.out());
   } else {
     recorder.program.record(name_, &Kernels::rms_norm, residual.in(), delta.in(), weight.in(), epsilon, sum.out(),
-                            y.out(), rstd_.out());
+                            y_.out(), rstd_.out());
   }
-  return {x_, y};
 }
 
 void Norm::backward(const Recorder& recorder, Tensor dy, Tensor dresidual) {

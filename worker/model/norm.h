@@ -17,13 +17,20 @@ class Norm {
   };
   // `delta` may be undefined: then the residual stream goes on as it is.
   Output forward(const Recorder& recorder, engine::Tensor residual, engine::Tensor delta);
+  // For the backward, forward's y again: as kept, or normed a second time from the sum, which is always kept. The same
+  // bits, since what is normed is the sum as stored.
+  engine::Tensor output(const Recorder& recorder);
+  // The residual stream behind the add.
+  engine::Tensor residual() const { return x_; }
   // dresidual: gradient of the residual stream behind this norm's tap; accumulates what flows back through it.
   // Since the add has slope one, it is then the gradient of both `residual` and `delta`.
   void backward(const Recorder& recorder, engine::Tensor dy, engine::Tensor dresidual);
 
  private:
+  void normalize(const Recorder& recorder, engine::Tensor residual, engine::Tensor delta, engine::Tensor sum);
+
   std::string name_;
-  engine::Tensor x_, mean_, rstd_;
+  engine::Tensor x_, y_, mean_, rstd_;
 };
 
 }  // namespace telar::model

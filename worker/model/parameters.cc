@@ -99,4 +99,9 @@ int64_t padded_vocab(const v1::ModelSpec& model) {
 
 std::vector<ParameterGroup> parameter_groups(const v1::ModelSpec& model) { return GroupList(model).build(); }
 
+bool written_by_product(const v1::ModelSpec& model, const ParameterGroup& group) {
+  if (group.name == "embed.weight") return model.tied_head();  // As the head; the embedding's own gradient comes later.
+  return group.decays && group.name != "positions.weight";
+}
+
 }  // namespace telar::model

@@ -18,4 +18,8 @@ int64_t padded_vocab(const v1::ModelSpec& model);
 // head.weight [V, C] unless tied.
 std::vector<parallel::ParameterGroup> parameter_groups(const v1::ModelSpec& model);
 
+// Whether the first micro-batch's weight-gradient product writes the whole gradient of `group` (Linear, Head). What is
+// not written is only added to, and is zeroed before: norms and biases, position tables, an untied embedding.
+bool written_by_product(const v1::ModelSpec& model, const parallel::ParameterGroup& group);
+
 }  // namespace telar::model

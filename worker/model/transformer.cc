@@ -19,18 +19,28 @@ Transformer::Transformer(const v1::ModelSpec& spec) {
 Tensor Transformer::forward(const Recorder& recorder, Tensor ids) {
   ids_ = ids;
   const Tensor positions = recorder.gpt2() ? recorder.weight("positions.weight") : Tensor();
-  Tensor residual = recorder.activation("embed.y", recorder.spec.hidden());
+  Stream stream{recorder.activation("embed.y", recorder.spec.hidden()), Tensor()};
   recorder.program.record("embed", &Kernels::embedding, ids.in(), recorder.weight("embed.weight").in(), positions.in(),
-                          recorder.sequence, residual.out());
-  Tensor delta;  // What the previous block adds to the residual stream; the next norm does the adding.
-  for (Layer& layer : layers_) {
-    const Norm::Output first = layer.attention_norm.forward(recorder, residual, delta);
-    delta = layer.attention.forward(recorder, first.y);
-    const Norm::Output second = layer.mlp_norm.forward(recorder, first.residual, delta);
-    delta = layer.mlp.forward(recorder, second.y);
-    residual = second.residual;
-  }
-  return final_norm_.forward(recorder, residual, delta).y;
+                          recorder.sequence, stream.residual.out());
+  for (Layer& layer : layers_) stream = layer.forward(recorder, stream);
+  return final_norm_.forward(recorder, stream.residual, stream.delta).y;
+}
+
+Transformer::Stream Transformer::Layer::forward(const Recorder& recorder, Stream in) {
+  const Norm::Output first = attention_norm.forward(recorder, in.residual, in.delta);
+  const Norm::Output second = mlp_norm.forward(recorder, first.residual, attention.forward(recorder, first.y));
+  return {second.residual, mlp.forward(recorder, second.y)};
+}
+
+void Transformer::Layer::recompute(const Recorder& recorder) {
+  const engine::Program::Scope again = recorder.recompute_scope();
+  const Norm::Output first = attention_norm.forward(recorder, attention_norm.residual(), Tensor());
+  mlp.expand(recorder, mlp_norm.forward(recorder, first.residual, attention.forward(recorder, first.y)).y);
+}
+
+void Transformer::Layer::backward(const Recorder& recorder, Tensor dresidual) {
+  mlp_norm.backward(recorder, mlp.backward(recorder, mlp_norm, dresidual), dresidual);
+  attention_norm.backward(recorder, attention.backward(recorder, attention_norm, dresidual), dresidual);
 }
 
 void Transformer::backward(const Recorder& recorder, Tensor dhidden, const std::function<void(int)>& unit_done) {
@@ -39,9 +49,9 @@ void Transformer::backward(const Recorder& recorder, Tensor dhidden, const std::
   final_norm_.backward(recorder, dhidden, dresidual);
   unit_done(static_cast<int>(layers_.size()) + 1);
   for (size_t i = layers_.size(); i-- > 0;) {
-    Layer& layer = layers_[i];
-    layer.mlp_norm.backward(recorder, layer.mlp.backward(recorder, dresidual), dresidual);
-    layer.attention_norm.backward(recorder, layer.attention.backward(recorder, dresidual), dresidual);
+    // The last layer's backward follows its forward so closely that keeping it raises no peak.
+    if (recorder.recomputes_layers() && i + 1 < layers_.size()) layers_[i].recompute(recorder);
+    layers_[i].backward(recorder, dresidual);
     unit_done(static_cast<int>(i) + 1);
   }
   const Tensor dpositions = recorder.gpt2() ? recorder.grad("positions.weight") : Tensor();

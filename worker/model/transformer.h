@@ -1,5 +1,13 @@
 // The whole network, one micro-batch: reads like the paper. Forward keeps what backward needs as transients of the
 // program; a Transformer therefore records one forward, and one backward after it.
+//
+// What is kept is what backward ops read. Where they read a tensor that was recorded again, the forward's own ends its
+// life in the forward; nobody has to drop it. Bytes a token and layer, with 2-byte activations of width C, inner width
+// F (twice that before SwiGLU), H query and K key-value heads of dimension D:
+//   none       2 (4 C + (2 H + 2 K) D + 2 F or 3 F) + 4 H + 8 or 16: residual stream and norm output twice, packed
+//              projections, attention's output and log-sums, the activation's input and output, norm statistics
+//   selective  2 (2 C + (2 H + 2 K) D + F or 2 F) + 4 H: without norm outputs and the activation's output
+//   full       2 C: the residual stream that enters the layer
 #pragma once
 
 #include <functional>
@@ -23,7 +31,17 @@ class Transformer {
   void backward(const Recorder& recorder, engine::Tensor dhidden, const std::function<void(int unit)>& unit_done);
 
  private:
+  // What one layer hands to the next. The add is left to the next norm, which does it in passing.
+  struct Stream {
+    engine::Tensor residual;
+    engine::Tensor delta;  // What the last block adds; undefined behind the embedding.
+  };
   struct Layer {
+    Stream forward(const Recorder& recorder, Stream in);
+    // Forward again from the residual stream that entered, up to the last tensor that backward reads.
+    void recompute(const Recorder& recorder);
+    void backward(const Recorder& recorder, engine::Tensor dresidual);
+
     Norm attention_norm;
     Attention attention;
     Norm mlp_norm;

@@ -50,21 +50,38 @@ model::Recorder recorder(Program& program, const RunShape& shape, const FlatTens
           rope_table,
           shape.act,
           batch,
-          shape.spec.batch().sequence_length()};
+          shape.spec.batch().sequence_length(),
+          shape.logits_bytes};
+}
+
+// Zeroes what no product of the first micro-batch writes: of each bucket the range of small vectors, and whole tables.
+// Padding between groups is never written and so stays as its memory began: zero.
+void zero_gradients(TrainProgram& train, const RunShape& shape) {
+  for (size_t i = 0; i < shape.layout.buckets().size(); ++i) {
+    const parallel::Bucket& bucket = shape.layout.buckets()[i];
+    if (bucket.decayed == bucket.elements) continue;
+    const Tensor vectors = train.grads.buckets()[i].slice(bucket.decayed, {bucket.elements - bucket.decayed});
+    train.program.record("grads.zero." + std::to_string(i), &Kernels::fill, 0.0f, vectors.out());
+  }
+  for (const parallel::ParameterGroup& group : shape.layout.groups()) {
+    if (!group.decays || model::written_by_product(shape.spec.model(), group)) continue;
+    const Tensor table = train.grads.group(shape.layout, group.name);
+    train.program.record("grads.zero." + group.name, &Kernels::fill, 0.0f, table.out());
+  }
 }
 
 // Zeroes the gradients, then runs every micro-batch forward and backward; each bucket is summed over the replicas
 // right behind the op that completes it.
 void record_micro_batches(TrainProgram& train, const RunShape& shape) {
   Program& program = train.program;
-  for (size_t i = 0; i < train.grads.buckets().size(); ++i) {
-    program.record("grads.zero." + std::to_string(i), &Kernels::fill, 0.0f, train.grads.buckets()[i].out());
-  }
+  zero_gradients(train, shape);
   const int64_t tokens = shape.micro_tokens();
   for (int64_t m = 0; m < shape.micro_batches; ++m) {
     const std::string prefix = "mb" + std::to_string(m) + "/";
-    const model::Recorder layer_recorder =
+    model::Recorder layer_recorder =
         recorder(program, shape, train.weights, train.grads, train.rope_table, shape.spec.batch().micro());
+    layer_recorder.first_micro_batch = m == 0;
+    layer_recorder.recompute = shape.spec.memory().recompute();
     model::Transformer transformer(shape.spec.model());
     Tensor hidden;
     {

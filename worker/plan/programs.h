@@ -7,6 +7,7 @@
 
 #include "telar/v1/spec.pb.h"
 #include "worker/engine/program.h"
+#include "worker/model/head.h"
 #include "worker/optim/adamw.h"
 #include "worker/parallel/flat_layout.h"
 #include "worker/parallel/mesh.h"
@@ -23,6 +24,7 @@ struct RunShape {
   parallel::FlatLayout layout;
   engine::DType act = engine::DType::kF32;  // Weights and activations.
   int64_t micro_batches = 1;                // A step, on this rank.
+  int64_t logits_bytes = model::Head::kChunkBytes;
 
   // fp32 weights are their own masters.
   bool weights_are_masters() const { return act == engine::DType::kF32; }

@@ -20,6 +20,7 @@ class Resolver {
     model_defaults();
     model_checks();
     resources_and_parallel(default_kind);
+    memory();
     batch();
     optimizer();
     schedule();
@@ -194,6 +195,14 @@ class Resolver {
     within("precision.loss_scale.min", scale.min(), 1.0 / 1048576, 1073741824);
     within("precision.loss_scale.max", scale.max(), scale.min(), 1073741824);
     within("precision.loss_scale.initial", scale.initial(), scale.min(), scale.max());
+  }
+
+  void memory() {
+    v1::MemorySpec& memory = *spec_.mutable_memory();
+    if (memory.recompute() == v1::MemorySpec::RECOMPUTE_UNSPECIFIED) memory.set_recompute(v1::MemorySpec::NONE);
+    if (!v1::MemorySpec::Recompute_IsValid(memory.recompute())) {
+      problem("memory.recompute", "{} is not known; use none, selective or full", static_cast<int>(memory.recompute()));
+    }
   }
 
   void batch() {

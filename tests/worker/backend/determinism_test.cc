@@ -53,10 +53,10 @@ class Workload {
     Kernels& k = rig_.kernels();
     keep(k.linear(rig_.stream(), x.in(), w.in(), bias.in(), y.out()), {&y});
     keep(k.linear_dgrad(rig_.stream(), y.in(), w.in(), dx.out()), {&dx});
-    keep(k.linear_wgrad(rig_.stream(), y.in(), x.in(), dw.inout(), dbias.inout()), {&dw, &dbias});
+    keep(k.linear_wgrad(rig_.stream(), y.in(), x.in(), true, dw.inout(), dbias.inout()), {&dw, &dbias});
     // Long sums for few results: where a library is tempted to split the sum between threads.
     Tensor long_dy = random({4096, 40}), long_x = random({4096, 24}), small = grad({40, 24});
-    keep(k.linear_wgrad(rig_.stream(), long_dy.in(), long_x.in(), small.inout(), InOut()), {&small});
+    keep(k.linear_wgrad(rig_.stream(), long_dy.in(), long_x.in(), true, small.inout(), InOut()), {&small});
   }
   void norms() {
     Tensor x = random({kTokens, kWidth}), w = random({kWidth}), y = random({kTokens, kWidth}),

@@ -65,11 +65,24 @@ TEST_P(LinearTest, WgradAccumulates) {
       Values want = dw.values(), want_bias = with_bias ? dbias.values() : Values();
       for (int repeat = 0; repeat < 2; ++repeat) {
         reference::linear_wgrad(dy.values(), x.values(), tokens, out, in, want, want_bias);
-        ok(kernels().linear_wgrad(stream(), dy.in(), x.in(), dw.inout(), with_bias ? dbias.inout() : InOut()));
+        ok(kernels().linear_wgrad(stream(), dy.in(), x.in(), true, dw.inout(), with_bias ? dbias.inout() : InOut()));
       }
       expect_close(dw.values(), want, sums(2 * tokens), "dweight");
       if (with_bias) expect_close(dbias.values(), want_bias, sums(2 * tokens), "dbias");
     }
+  }
+}
+
+TEST_P(LinearTest, WgradOverwritesWhateverWasThere) {
+  for (const auto [tokens, out, in] : sizes()) {
+    Tensor dy = tensor(GetParam(), {tokens, out}, random(tokens * out));
+    Tensor x = tensor(GetParam(), {tokens, in}, random(tokens * in));
+    Tensor dw = filled(DType::kF32, {out, in}, std::nan("")), dbias = tensor(DType::kF32, {out}, random(out));
+    Values want(out * in, 0.0), want_bias = dbias.values();
+    reference::linear_wgrad(dy.values(), x.values(), tokens, out, in, want, want_bias);
+    ok(kernels().linear_wgrad(stream(), dy.in(), x.in(), false, dw.inout(), dbias.inout()));
+    expect_close(dw.values(), want, sums(tokens), "dweight");
+    expect_close(dbias.values(), want_bias, sums(tokens), "dbias");
   }
 }
 
@@ -80,7 +93,7 @@ TEST_P(LinearTest, GradientsOfFloatLogits) {
   Tensor w = tensor(GetParam(), {out, in}, random(out * in)), x = tensor(GetParam(), {tokens, in}, random(tokens * in));
   Tensor dx = filled(GetParam(), {tokens, in}, 0), dw = filled(DType::kF32, {out, in}, 0);
   ok(kernels().linear_dgrad(stream(), dy.in(), w.in(), dx.out()));
-  ok(kernels().linear_wgrad(stream(), dy.in(), x.in(), dw.inout(), InOut()));
+  ok(kernels().linear_wgrad(stream(), dy.in(), x.in(), true, dw.inout(), InOut()));
   Values want(out * in, 0.0), no_bias;
   reference::linear_wgrad(dy.values(), x.values(), tokens, out, in, want, no_bias);
   expect_close(dx.values(), reference::linear_dgrad(dy.values(), w.values(), tokens, out, in), stored(GetParam(), out),
@@ -107,7 +120,7 @@ TEST_F(LinearTest, Refusals) {
   expect_refused(kernels().linear(stream(), x.in(), w.in(), wrong_bias.in(), y.out()), {"linear: bias", "[4]", "[5]"});
   expect_refused(kernels().linear(stream(), x.in(), w.in(), In(), x.out()), {"linear: y", "[4, 6]", "[4, 5]"});
   expect_refused(kernels().linear_dgrad(stream(), y.in(), w.in(), y.out()), {"linear_dgrad: dx", "[4, 6]"});
-  expect_refused(kernels().linear_wgrad(stream(), y.in(), x.in(), half.inout(), InOut()),
+  expect_refused(kernels().linear_wgrad(stream(), y.in(), x.in(), true, half.inout(), InOut()),
                  {"linear_wgrad: dweight", "got bf16", "wanted f32 [5, 6]"});
   Tensor f16 = filled(DType::kF16, {4, 6}, 0);
   expect_refused(kernels().linear(stream(), f16.in(), half.in(), In(), y.out()),

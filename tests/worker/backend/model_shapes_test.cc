@@ -156,7 +156,7 @@ TEST_P(ModelShapesTest, BiasGradient) {
     Tensor dy = tensor(GetParam(), {rows, width}, random(rows * width));
     Tensor x = tensor(GetParam(), {rows, 8}, random(rows * 8));
     Tensor dw = filled(DType::kF32, {width, 8}, 0), dbias = filled(DType::kF32, {width}, 0.5);
-    ok(kernels().linear_wgrad(stream(), dy.in(), x.in(), dw.inout(), dbias.inout()));
+    ok(kernels().linear_wgrad(stream(), dy.in(), x.in(), true, dw.inout(), dbias.inout()));
     Values want(width, 0.5);
     const Values values = dy.values();
     for (int64_t i = 0; i < rows * width; ++i) want[i % width] += values[i];

@@ -47,9 +47,21 @@ TEST(Resolve, FillsDefaultsAndIsIdempotent) {
   EXPECT_EQ(spec.batch().micro(), 4u);
   EXPECT_EQ(spec.precision().compute(), v1::FP32);
   EXPECT_EQ(spec.optimizer().beta2(), 0.95);
+  EXPECT_EQ(spec.memory().recompute(), v1::MemorySpec::NONE);
   v1::JobSpec again = spec;
   EXPECT_THAT(resolve(again, v1::ResourceSpec::GPU), IsEmpty());
   EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(spec, again));
+}
+
+TEST(Resolve, KeepsTheChosenRecomputeAndRefusesAnUnknownOne) {
+  v1::JobSpec spec = small_llama();
+  spec.mutable_memory()->set_recompute(v1::MemorySpec::FULL);
+  EXPECT_THAT(resolve(spec, v1::ResourceSpec::CPU), IsEmpty());
+  EXPECT_EQ(spec.memory().recompute(), v1::MemorySpec::FULL);
+  spec.mutable_memory()->set_recompute(static_cast<v1::MemorySpec::Recompute>(7));
+  const auto problems = resolve(spec, v1::ResourceSpec::CPU);
+  ASSERT_THAT(fields(problems), ElementsAre("spec.memory.recompute"));
+  EXPECT_THAT(problems[0].description, HasSubstr("7 is not known; use none, selective or full"));
 }
 
 TEST(Resolve, ReportsEverythingAtOnce) {

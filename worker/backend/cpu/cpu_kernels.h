@@ -20,7 +20,7 @@ class CpuKernels final : public Kernels {
 
   absl::Status linear(Stream&, In x, In weight, In bias, Out y) override;
   absl::Status linear_dgrad(Stream&, In dy, In weight, Out dx) override;
-  absl::Status linear_wgrad(Stream&, In dy, In x, InOut dweight, InOut dbias) override;
+  absl::Status linear_wgrad(Stream&, In dy, In x, bool accumulate, InOut dweight, InOut dbias) override;
 
   absl::Status layer_norm(Stream&, In residual, In delta, In weight, In bias, float epsilon, Out sum, Out y, Out mean,
                           Out rstd) override;

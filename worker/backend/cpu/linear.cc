@@ -55,7 +55,7 @@ absl::Status CpuKernels::linear_dgrad(Stream&, In dy, In weight, Out dx) {
                       .c_dtype = dx.dtype});
 }
 
-absl::Status CpuKernels::linear_wgrad(Stream&, In dy, In x, InOut dweight, InOut dbias) {
+absl::Status CpuKernels::linear_wgrad(Stream&, In dy, In x, bool accumulate, InOut dweight, InOut dbias) {
   if (absl::Status status = check_linear_wgrad(dy, x, dweight, dbias); !status.ok()) return status;
   if (!dbias.absent()) accumulate_columns(dy, dbias);
   return matmul_.run({.m = dy.cols(),
@@ -64,7 +64,7 @@ absl::Status CpuKernels::linear_wgrad(Stream&, In dy, In x, InOut dweight, InOut
                       .a = transposed(dy),
                       .b = row_major(x),
                       .c = dweight.data,
-                      .accumulate = true});
+                      .accumulate = accumulate});
 }
 
 }  // namespace telar::backend::cpu

@@ -17,7 +17,7 @@ class CudaLibraryOps final : public LibraryOps {
 
   absl::Status linear(Stream&, In x, In weight, In bias, Out y) override;
   absl::Status linear_dgrad(Stream&, In dy, In weight, Out dx) override;
-  absl::Status linear_wgrad(Stream&, In dy, In x, InOut dweight) override;
+  absl::Status linear_wgrad(Stream&, In dy, In x, bool accumulate, InOut dweight) override;
   absl::Status attention(Stream&, const AttentionDims&, In qkv, Out o, Out lse) override;
   absl::Status attention_backward(Stream&, const AttentionDims&, In qkv, In o, In lse, In d_o, Out dqkv) override;
 

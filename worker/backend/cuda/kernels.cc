@@ -18,7 +18,7 @@ absl::Status CudaKernels::linear_dgrad(Stream& stream, In dy, In weight, Out dx)
   return library_->linear_dgrad(stream, dy, weight, dx);
 }
 
-absl::Status CudaKernels::linear_wgrad(Stream& stream, In dy, In x, InOut dweight, InOut dbias) {
+absl::Status CudaKernels::linear_wgrad(Stream& stream, In dy, In x, bool accumulate, InOut dweight, InOut dbias) {
   if (absl::Status status = check_linear_wgrad(dy, x, dweight, dbias); !status.ok()) return status;
   if (!dbias.absent()) {
     const ColumnSums sums = column_sums_of(dy);
@@ -27,7 +27,7 @@ absl::Status CudaKernels::linear_wgrad(Stream& stream, In dy, In x, InOut dweigh
     const cudaError_t error = add_column_sums(handle_of(stream), sums, dy, reinterpret_cast<float*>(*partials), dbias);
     if (absl::Status status = to_status(error, "linear_wgrad: dbias"); !status.ok()) return status;
   }
-  return library_->linear_wgrad(stream, dy, x, dweight);
+  return library_->linear_wgrad(stream, dy, x, accumulate, dweight);
 }
 
 absl::Status CudaKernels::attention(Stream& stream, const AttentionDims& dims, In qkv, Out o, Out lse) {

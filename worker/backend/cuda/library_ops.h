@@ -11,7 +11,7 @@ class LibraryOps {
   virtual absl::Status linear(Stream&, In x, In weight, In bias, Out y) = 0;
   virtual absl::Status linear_dgrad(Stream&, In dy, In weight, Out dx) = 0;
   // dbias is not its business: CudaKernels computes it.
-  virtual absl::Status linear_wgrad(Stream&, In dy, In x, InOut dweight) = 0;
+  virtual absl::Status linear_wgrad(Stream&, In dy, In x, bool accumulate, InOut dweight) = 0;
   virtual absl::Status attention(Stream&, const AttentionDims&, In qkv, Out o, Out lse) = 0;
   virtual absl::Status attention_backward(Stream&, const AttentionDims&, In qkv, In o, In lse, In d_o, Out dqkv) = 0;
 };

@@ -35,7 +35,7 @@ absl::Status CudaLibraryOps::linear_dgrad(Stream& stream, In dy, In weight, Out 
                                             .d = dx.data});
 }
 
-absl::Status CudaLibraryOps::linear_wgrad(Stream& stream, In dy, In x, InOut dweight) {
+absl::Status CudaLibraryOps::linear_wgrad(Stream& stream, In dy, In x, bool accumulate, InOut dweight) {
   if (absl::Status status = check_linear_wgrad(dy, x, dweight, InOut()); !status.ok()) return status;
   return products_->run(handle_of(stream), {.m = x.cols(),
                                             .n = dy.cols(),
@@ -47,7 +47,7 @@ absl::Status CudaLibraryOps::linear_wgrad(Stream& stream, In dy, In x, InOut dwe
                                             .a = x.data,
                                             .b = dy.data,
                                             .d = dweight.data,
-                                            .accumulate = true});
+                                            .accumulate = accumulate});
 }
 
 }  // namespace telar::backend::cuda

@@ -87,9 +87,21 @@ TEST_P(CudaLinear, WgradAccumulates) {
     Values want = dw.values(), no_bias;
     for (int repeat = 0; repeat < 2; ++repeat) {
       reference::linear_wgrad(dy.values(), x.values(), s.tokens, s.out, s.in, want, no_bias);
-      ok(ops().linear_wgrad(stream(), dy.in(), x.in(), dw.inout()));
+      ok(ops().linear_wgrad(stream(), dy.in(), x.in(), true, dw.inout()));
     }
     expect_close(dw.values(), want, sums(GetParam(), 2 * s.tokens), "dweight");
+  });
+}
+
+TEST_P(CudaLinear, WgradOverwritesWhateverWasThere) {
+  for_all([&](const Sizes& s) {
+    Tensor dy = tensor(GetParam(), {s.tokens, s.out}, random(s.tokens * s.out));
+    Tensor x = tensor(GetParam(), {s.tokens, s.in}, random(s.tokens * s.in));
+    Tensor dw = filled(DType::kF32, {s.out, s.in}, std::nan(""));
+    Values want(s.out * s.in, 0.0), no_bias;
+    reference::linear_wgrad(dy.values(), x.values(), s.tokens, s.out, s.in, want, no_bias);
+    ok(ops().linear_wgrad(stream(), dy.in(), x.in(), false, dw.inout()));
+    expect_close(dw.values(), want, sums(GetParam(), s.tokens), "dweight");
   });
 }
 
@@ -103,7 +115,7 @@ TEST_P(CudaLinear, MixedTypes) {
   Tensor dx = filled(type, {tokens, in}, 0), dw = filled(DType::kF32, {out, in}, 0);
   Tensor y = filled(type, {tokens, out}, 0);
   ok(ops().linear_dgrad(stream(), dy.in(), w.in(), dx.out()));
-  ok(ops().linear_wgrad(stream(), dy.in(), x.in(), dw.inout()));
+  ok(ops().linear_wgrad(stream(), dy.in(), x.in(), true, dw.inout()));
   ok(ops().linear(stream(), x.in(), w.in(), bias.in(), y.out()));
   Values want(out * in, 0.0), no_bias;
   reference::linear_wgrad(dy.values(), x.values(), tokens, out, in, want, no_bias);
@@ -145,7 +157,7 @@ TEST_F(CudaLinearModels, AllThreeProducts) {
     Tensor dw = filled(DType::kF32, {s.out, s.in}, 3);
     ok(ops().linear(stream(), x.in(), w.in(), bias.in(), y.out()));
     ok(ops().linear_dgrad(stream(), dy.in(), w.in(), dx.out()));
-    ok(ops().linear_wgrad(stream(), dy.in(), x.in(), dw.inout()));
+    ok(ops().linear_wgrad(stream(), dy.in(), x.in(), true, dw.inout()));
     const Values xs = x.values(), ws = w.values(), dys = dy.values(), biases = bias.values();
     check_some(y, s.tokens, s.out, long_sums(kType, s.in), "y", [&](int64_t t, int64_t n) {
       double sum = biases[n];
