@@ -202,7 +202,8 @@ void gelu(benchmark::State& state, DType dtype, int64_t width) {
 void gelu_backward(benchmark::State& state, DType dtype, int64_t width) {
   Bench b(dtype);
   const View x = b.act({kTokens, 4 * width}), dy = b.act({kTokens, 4 * width}), dx = b.act({kTokens, 4 * width});
-  b.run(state, 0, bytes_of({x, dy, dx}), [&] { return b.kernels().gelu_backward(b.stream(), In(dy), In(x), Out(dx)); });
+  b.run(state, 0, bytes_of({x, dy, dx}),
+        [&] { return b.kernels().gelu_backward(b.stream(), In(dy), In(x), Out(dx), InOut()); });
 }
 
 void swiglu(benchmark::State& state, DType dtype, int64_t width) {

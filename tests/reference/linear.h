@@ -1,5 +1,6 @@
 #pragma once
 
+#include "tests/reference/activations.h"
 #include "tests/reference/values.h"
 
 namespace telar::reference {
@@ -15,6 +16,17 @@ inline Values linear(const Values& x, const Values& w, const Values& bias, int64
     }
   }
   return y;
+}
+
+struct LinearGelu {
+  Values before, after;
+};
+inline LinearGelu linear_gelu(const Values& x, const Values& w, const Values& bias, int64_t tokens, int64_t out,
+                              int64_t in) {
+  LinearGelu result{linear(x, w, bias, tokens, out, in), {}};
+  result.after = result.before;
+  for (double& value : result.after) value = gelu(value);
+  return result;
 }
 
 inline Values linear_dgrad(const Values& dy, const Values& w, int64_t tokens, int64_t out, int64_t in) {

@@ -188,6 +188,23 @@ absl::Status check_linear(In x, In weight, In bias, Out y) {
       .status();
 }
 
+absl::Status check_linear_gelu(In x, In weight, In bias, Out before, Out after) {
+  return Check("linear_gelu")
+      .matrix("x", x, kFloat, -1, -1)
+      .matrix("weight", weight, kFloat, -1, cols_of(x))
+      .optional_vector("bias", bias, kFloat, rows_of(weight))
+      .matrix("before", before, kFloat, rows_of(x), rows_of(weight))
+      .matrix("after", after, kFloat, rows_of(x), rows_of(weight))
+      .same_type("after", after, "before", before)
+      .one_half("weight", weight, "x", x)
+      .one_half("bias", bias, "x", x)
+      .one_half("bias", bias, "weight", weight)
+      .one_half("before", before, "x", x)
+      .one_half("before", before, "weight", weight)
+      .one_half("before", before, "bias", bias)
+      .status();
+}
+
 absl::Status check_linear_dgrad(In dy, In weight, Out dx) {
   return Check("linear_dgrad")
       .matrix("dy", dy, kFloat, -1, -1)
@@ -267,13 +284,14 @@ absl::Status check_gelu(In x, Out y) {
   return Check("gelu").tensor("x", x, kFloat).vector("y", y, kFloat, x.elements()).same_type("y", y, "x", x).status();
 }
 
-absl::Status check_gelu_backward(In dy, In x, Out dx) {
+absl::Status check_gelu_backward(In dy, In x, Out dx, InOut dbias) {
   return Check("gelu_backward")
       .tensor("x", x, kFloat)
       .vector("dy", dy, kFloat, x.elements())
       .same_type("dy", dy, "x", x)
       .vector("dx", dx, kFloat, x.elements())
       .same_type("dx", dx, "x", x)
+      .optional_vector("dbias", dbias, kF32, cols_of(dx))
       .status();
 }
 

@@ -23,6 +23,7 @@ absl::Status check_embedding(In ids, In table, In positions, int64_t sequence, O
 absl::Status check_embedding_backward(In ids, In dy, int64_t sequence, InOut dtable, InOut dpositions);
 
 absl::Status check_linear(In x, In weight, In bias, Out y);
+absl::Status check_linear_gelu(In x, In weight, In bias, Out before, Out after);
 absl::Status check_linear_dgrad(In dy, In weight, Out dx);
 absl::Status check_linear_wgrad(In dy, In x, InOut dweight, InOut dbias);
 
@@ -32,7 +33,7 @@ absl::Status check_rms_norm(In residual, In delta, In weight, Out sum, Out y, Ou
 absl::Status check_rms_norm_backward(In dy, In x, In weight, In rstd, InOut dx, InOut dweight);
 
 absl::Status check_gelu(In x, Out y);
-absl::Status check_gelu_backward(In dy, In x, Out dx);
+absl::Status check_gelu_backward(In dy, In x, Out dx, InOut dbias);
 absl::Status check_swiglu(In gate_up, Out y);
 absl::Status check_swiglu_backward(In dy, In gate_up, Out dgate_up);
 

@@ -43,7 +43,8 @@ class Memory {
 
 struct DeviceOptions {
   int index = 0;
-  int threads = 1;  // CPU threads that the compute stream may use.
+  int threads = 1;             // CPU threads that the compute stream may use.
+  bool deterministic = false;  // The same bits in every process, at some cost in time and memory (see kernels.h).
 };
 
 struct DeviceInfo {

@@ -8,9 +8,9 @@
 //
 // Contract for every method: checks dtypes and shapes first and returns INVALID_ARGUMENT naming op, argument, got and
 // wanted; then computes on `stream` without blocking on other streams, without allocating on the device. The CPU
-// kernels have finished when they return. Deterministic: the same inputs give the same bits, for any thread count; not
-// yet so on CUDA, where attention_backward adds with atomics and a product's algorithm is chosen by timing
-// (docs/performance.md). Threads: one Kernels object may be called from several streams at once.
+// kernels have finished when they return. Deterministic: the same inputs give the same bits, for any thread count; on
+// CUDA only with DeviceOptions::deterministic, else attention_backward adds with atomics and a product's algorithm is
+// chosen by timing. Threads: one Kernels object may be called from several streams at once.
 #pragma once
 
 #include <cstdint>
@@ -95,6 +95,9 @@ class Kernels {
   // --- Linear: weights are [out, in] ---------------------------------------------------------------------------
   // y[T, N] = x[T, K] w[N, K]^T + bias[N] (unless absent). y may be f32 where x and w are bf16 (logits).
   virtual absl::Status linear(Stream&, In x, In weight, In bias, Out y) = 0;
+  // before = x weight^T + bias (unless absent); after = gelu(before), of `before` as stored or not yet rounded. Both
+  // act [T, N], for the backward wants `before`.
+  virtual absl::Status linear_gelu(Stream&, In x, In weight, In bias, Out before, Out after) = 0;
   // dx[T, K] = dy[T, N] w[N, K].
   virtual absl::Status linear_dgrad(Stream&, In dy, In weight, Out dx) = 0;
   // dweight[N, K] = dy[T, N]^T x[T, K] in f32, added to what dweight holds if `accumulate`; else that is not looked at
@@ -115,7 +118,8 @@ class Kernels {
   // --- Activations of the MLP -----------------------------------------------------------------------------------
   // GELU, tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
   virtual absl::Status gelu(Stream&, In x, Out y) = 0;
-  virtual absl::Status gelu_backward(Stream&, In dy, In x, Out dx) = 0;
+  // dbias (grad [C], unless absent) accumulates the column sums of dx as stored.
+  virtual absl::Status gelu_backward(Stream&, In dy, In x, Out dx, InOut dbias) = 0;
   // y[T, F] = silu(gate) * up, where a row of gate_up [T, 2F] holds F gates, then F ups.
   virtual absl::Status swiglu(Stream&, In gate_up, Out y) = 0;
   virtual absl::Status swiglu_backward(Stream&, In dy, In gate_up, Out dgate_up) = 0;

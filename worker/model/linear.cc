@@ -15,9 +15,22 @@ Tensor Linear::forward(const Recorder& recorder, Tensor x) const {
   return y;
 }
 
-Tensor Linear::backward(const Recorder& recorder, Tensor x, Tensor dy) const {
+Linear::Activated Linear::forward_gelu(const Recorder& recorder, Tensor x, const std::string& after_name) const {
   const Tensor weight = recorder.weight(name_ + ".weight");
-  const Tensor dbias = bias_ ? recorder.grad(name_ + ".bias") : Tensor();
+  const Tensor bias = bias_ ? recorder.weight(name_ + ".bias") : Tensor();
+  const int64_t out = weight.shape()[0], in = weight.shape()[1];
+  const Tensor before = recorder.activation(name_ + ".y", out), after = recorder.activation(after_name, out);
+  const double flops = 2.0 * static_cast<double>(recorder.tokens() * out * in);
+  recorder.program.record_kernel(name_, flops, &Kernels::linear_gelu, x.in(), weight.in(), bias.in(), before.out(),
+                                 after.out());
+  return {before, after};
+}
+
+Tensor Linear::bias_grad(const Recorder& recorder) const { return bias_ ? recorder.grad(name_ + ".bias") : Tensor(); }
+
+Tensor Linear::backward(const Recorder& recorder, Tensor x, Tensor dy, bool with_bias) const {
+  const Tensor weight = recorder.weight(name_ + ".weight");
+  const Tensor dbias = with_bias ? bias_grad(recorder) : Tensor();
   const int64_t out = weight.shape()[0], in = weight.shape()[1];
   const Tensor dx = recorder.activation(name_ + ".dx", in);
   const double flops = 2.0 * static_cast<double>(recorder.tokens() * out * in);

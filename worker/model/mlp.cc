@@ -11,7 +11,13 @@ Tensor Mlp::forward(const Recorder& recorder, Tensor x) {
 }
 
 void Mlp::expand(const Recorder& recorder, Tensor x) {
-  before_ = inner_.forward(recorder, x);  // GPT-2 [tokens, ffn], Llama [tokens, 2 ffn]
+  if (gpt2_) {
+    const Linear::Activated up = inner_.forward_gelu(recorder, x, prefix_ + "mlp.act");  // [tokens, ffn]
+    before_ = up.before;
+    after_ = up.after;
+    return;
+  }
+  before_ = inner_.forward(recorder, x);  // [tokens, 2 ffn]
   after_ = activate(recorder);
 }
 
@@ -29,8 +35,13 @@ Tensor Mlp::backward(const Recorder& recorder, Norm& norm, Tensor dy) {
   }
   const Tensor dafter = down_.backward(recorder, after_, dy);
   const Tensor dbefore = recorder.activation(prefix_ + "mlp.dact", before_.shape().cols());
-  recorder.program.record(prefix_ + (gpt2_ ? "gelu.backward" : "swiglu.backward"),
-                          gpt2_ ? &Kernels::gelu_backward : &Kernels::swiglu_backward, dafter.in(), before_.in(),
+  if (gpt2_) {
+    // Sums the bias's gradient as well: it has dbefore at hand.
+    recorder.program.record(prefix_ + "gelu.backward", &Kernels::gelu_backward, dafter.in(), before_.in(),
+                            dbefore.out(), inner_.bias_grad(recorder).inout());
+    return inner_.backward(recorder, norm.output(recorder), dbefore, /*with_bias=*/false);
+  }
+  recorder.program.record(prefix_ + "swiglu.backward", &Kernels::swiglu_backward, dafter.in(), before_.in(),
                           dbefore.out());
   return inner_.backward(recorder, norm.output(recorder), dbefore);
 }

@@ -64,8 +64,9 @@ class Run {
 
   absl::Status open_device() {
     const bool gpu = plan_.device().kind() == v1::ResourceSpec::GPU;
-    auto device = backend::open_device(gpu ? "cuda" : "cpu", {static_cast<int>(plan_.device().index()),
-                                                              std::max(1, static_cast<int>(plan_.threads()))});
+    auto device = backend::open_device(
+        gpu ? "cuda" : "cpu", {static_cast<int>(plan_.device().index()), std::max(1, static_cast<int>(plan_.threads())),
+                               spec_.deterministic()});
     if (!device.ok()) return with_class(v1::CONFIG, device.status());
     device_ = *std::move(device);
     return absl::OkStatus();

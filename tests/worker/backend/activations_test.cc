@@ -1,5 +1,7 @@
 #include "tests/reference/activations.h"
 
+#include <cmath>
+
 #include "tests/worker/backend/kernel_test.h"
 
 namespace telar::backend::testing {
@@ -22,13 +24,36 @@ TEST_P(ActivationsTest, GeluAndItsDerivative) {
     Tensor x = tensor(GetParam(), {n}, inputs(n)), dy = tensor(GetParam(), {n}, random(n));
     Tensor y = filled(GetParam(), {n}, 0), dx = filled(GetParam(), {n}, 0);
     ok(kernels().gelu(stream(), x.in(), y.out()));
-    ok(kernels().gelu_backward(stream(), dy.in(), x.in(), dx.out()));
+    ok(kernels().gelu_backward(stream(), dy.in(), x.in(), dx.out(), InOut()));
     Values want = x.values(), want_dx = x.values();
     const Values d = dy.values();
     for (double& value : want) value = reference::gelu(value);
     for (size_t i = 0; i < want_dx.size(); ++i) want_dx[i] = d[i] * reference::gelu_derivative(want_dx[i]);
     expect_close(y.values(), want, rounded(GetParam()), "y");
     expect_close(dx.values(), want_dx, rounded(GetParam()), "dx");
+  }
+}
+
+// dx has to be the same with and without the sums.
+TEST_P(ActivationsTest, GeluBackwardWithTheGradientOfTheBias) {
+  std::vector<std::pair<int64_t, int64_t>> sizes = {{1, 1}, {2, 3}, {33, 17}, {700, 65}, {5, 3072}, {2100, 264}};
+  for (int i = 0; i < 4; ++i) sizes.emplace_back(pick(1, 200), pick(1, 700));
+  for (const auto& [rows, width] : sizes) {
+    SCOPED_TRACE(::testing::Message() << rows << " x " << width);
+    Tensor x = tensor(GetParam(), {rows, width}, inputs(rows * width));
+    Tensor dy = tensor(GetParam(), {rows, width}, random(rows * width));
+    Tensor alone = filled(GetParam(), {rows, width}, NAN), dx = filled(GetParam(), {rows, width}, NAN);
+    Tensor dbias = tensor(DType::kF32, {width}, random(width));
+    Values want = x.values(), want_dbias = dbias.values();
+    const Values d = dy.values();
+    for (size_t i = 0; i < want.size(); ++i) want[i] = d[i] * reference::gelu_derivative(want[i]);
+    ok(kernels().gelu_backward(stream(), dy.in(), x.in(), alone.out(), InOut()));
+    ok(kernels().gelu_backward(stream(), dy.in(), x.in(), dx.out(), dbias.inout()));
+    EXPECT_EQ(dx.bytes(), alone.bytes());
+    expect_close(dx.values(), want, rounded(GetParam()), "dx");
+    const Values stored = dx.values();
+    for (size_t i = 0; i < stored.size(); ++i) want_dbias[i % static_cast<size_t>(width)] += stored[i];
+    expect_close(dbias.values(), want_dbias, {3e-6 * std::sqrt(static_cast<double>(rows)), 1e-5}, "dbias");
   }
 }
 
@@ -49,7 +74,9 @@ TEST_F(ActivationsTest, Refusals) {
   Tensor x = filled(DType::kF32, {4, 6}, 0), y = filled(DType::kF32, {4, 3}, 0), half = filled(DType::kBF16, {4, 3}, 0);
   Tensor odd = filled(DType::kF32, {4, 5}, 0);
   expect_refused(kernels().gelu(stream(), x.in(), y.out()), {"gelu: y", "[4, 3]", "[24]"});
-  expect_refused(kernels().gelu_backward(stream(), half.in(), y.in(), y.out()), {"gelu_backward: dy", "bf16"});
+  expect_refused(kernels().gelu_backward(stream(), half.in(), y.in(), y.out(), InOut()), {"gelu_backward: dy", "bf16"});
+  expect_refused(kernels().gelu_backward(stream(), y.in(), y.in(), y.out(), x.inout()),
+                 {"gelu_backward: dbias", "[4, 6]", "[3]"});
   expect_refused(kernels().swiglu(stream(), odd.in(), y.out()), {"swiglu: gate_up", "got 5", "even"});
   expect_refused(kernels().swiglu(stream(), x.in(), half.out()), {"swiglu: y", "bf16", "as gate_up"});
   expect_refused(kernels().swiglu_backward(stream(), x.in(), x.in(), x.out()), {"swiglu_backward: dy", "[4, 3]"});

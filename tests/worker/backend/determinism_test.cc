@@ -70,6 +70,7 @@ class Workload {
          {&y, &dw, &dbias});
     keep(k.rms_norm(rig_.stream(), x.in(), In(), w.in(), 1e-5f, Out(), y.out(), rstd.out()), {&y, &rstd});
     keep(k.rms_norm_backward(rig_.stream(), dy.in(), x.in(), w.in(), rstd.in(), y.inout(), dw.inout()), {&y, &dw});
+    keep(k.gelu_backward(rig_.stream(), dy.in(), x.in(), y.out(), dbias.inout()), {&y, &dbias});
   }
   void attention() {
     const AttentionDims dims{2, kTokens / 2, 4, 2, 22};

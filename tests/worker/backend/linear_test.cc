@@ -45,6 +45,35 @@ TEST_P(LinearTest, Forward) {
   }
 }
 
+// `after` may have seen `before` rounded or not, which moves it by half a unit of |before| times a slope of at
+// most 1.13.
+TEST_P(LinearTest, ForwardWithGelu) {
+  std::vector<Sizes> all = sizes();
+  all.push_back({40, 64, 96});
+  for (const auto [tokens, out, in] : all) {
+    for (bool with_bias : {false, true}) {
+      Tensor x = tensor(GetParam(), {tokens, in}, random(tokens * in));
+      Tensor w = tensor(GetParam(), {out, in}, random(out * in, 0.3)), bias = tensor(GetParam(), {out}, random(out));
+      Tensor before = filled(GetParam(), {tokens, out}, NAN), after = filled(GetParam(), {tokens, out}, NAN);
+      ok(kernels().linear_gelu(stream(), x.in(), w.in(), with_bias ? bias.in() : In(), before.out(), after.out()));
+      const auto want =
+          reference::linear_gelu(x.values(), w.values(), with_bias ? bias.values() : Values(), tokens, out, in);
+      expect_close(before.values(), want.before, stored(GetParam(), in), "before");
+      const double unit = GetParam() == DType::kF32 ? 0.0 : half_unit(GetParam());
+      const Values got = after.values();
+      for (size_t i = 0; i < got.size(); ++i) {
+        const double slope = std::abs(reference::gelu_derivative(want.before[i]));
+        // The slope is that of one end; its change over the step is of second order.
+        const double moved = unit * std::abs(want.before[i]) * (slope + unit * std::abs(want.before[i]));
+        const Tolerance allowed = stored(GetParam(), in);
+        ASSERT_NEAR(got[i], want.after[i],
+                    2 * allowed.absolute + 1e-5 + moved + allowed.relative * std::abs(want.after[i]))
+            << "after, of " << want.before[i];
+      }
+    }
+  }
+}
+
 TEST_P(LinearTest, Dgrad) {
   for (const auto [tokens, out, in] : sizes()) {
     Tensor dy = tensor(GetParam(), {tokens, out}, random(tokens * out));
@@ -119,6 +148,8 @@ TEST_F(LinearTest, Refusals) {
                  {"linear: weight", "[5, 7]", "[any, 6]"});
   expect_refused(kernels().linear(stream(), x.in(), w.in(), wrong_bias.in(), y.out()), {"linear: bias", "[4]", "[5]"});
   expect_refused(kernels().linear(stream(), x.in(), w.in(), In(), x.out()), {"linear: y", "[4, 6]", "[4, 5]"});
+  expect_refused(kernels().linear_gelu(stream(), x.in(), w.in(), In(), y.out(), x.out()),
+                 {"linear_gelu: after", "[4, 6]", "[4, 5]"});
   expect_refused(kernels().linear_dgrad(stream(), y.in(), w.in(), y.out()), {"linear_dgrad: dx", "[4, 6]"});
   expect_refused(kernels().linear_wgrad(stream(), y.in(), x.in(), true, half.inout(), InOut()),
                  {"linear_wgrad: dweight", "got bf16", "wanted f32 [5, 6]"});

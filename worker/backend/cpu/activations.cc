@@ -1,6 +1,7 @@
 #include "worker/backend/check.h"
 #include "worker/backend/cpu/cpu_kernels.h"
 #include "worker/backend/cpu/parallel.h"
+#include "worker/backend/cpu/row_sums.h"
 #include "worker/backend/cpu/simd.h"
 
 namespace telar::backend::cpu {
@@ -64,14 +65,15 @@ absl::Status CpuKernels::gelu(Stream&, In x, Out y) {
   return absl::OkStatus();
 }
 
-absl::Status CpuKernels::gelu_backward(Stream&, In dy, In x, Out dx) {
-  if (absl::Status status = check_gelu_backward(dy, x, dx); !status.ok()) return status;
+absl::Status CpuKernels::gelu_backward(Stream&, In dy, In x, Out dx, InOut dbias) {
+  if (absl::Status status = check_gelu_backward(dy, x, dx, dbias); !status.ok()) return status;
   with_type(x.dtype, [&](auto type) {
     using T = decltype(type);
     parallel_pieces(x.elements(), kElementPiece, [&](int64_t first, int64_t last) {
       gelu_backward_piece(dy.as<T>() + first, x.as<T>() + first, dx.as<T>() + first, last - first);
     });
   });
+  if (!dbias.absent() && dx.elements() > 0) add_column_sums(In(dx), dbias);
   return absl::OkStatus();
 }
 

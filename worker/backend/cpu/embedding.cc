@@ -4,7 +4,7 @@
 #include "worker/backend/check.h"
 #include "worker/backend/cpu/cpu_kernels.h"
 #include "worker/backend/cpu/parallel.h"
-#include "worker/backend/cpu/simd.h"
+#include "worker/backend/cpu/row_sums.h"
 
 namespace telar::backend::cpu {
 
@@ -30,11 +30,6 @@ TELAR_SIMD void embed_row(const W* word, const W* position, T* y, int64_t width)
   } else {
     for (int64_t c = 0; c < width; ++c) store(load(word[c]) + load(position[c]), y[c]);
   }
-}
-
-template <typename T>
-TELAR_SIMD void accumulate_row(const T* dy, float* to, int64_t n) {
-  for (int64_t c = 0; c < n; ++c) to[c] += load(dy[c]);
 }
 
 }  // namespace

@@ -9,26 +9,6 @@ namespace {
 Operand row_major(const In& matrix) { return {matrix.data, matrix.dtype, matrix.cols(), 1}; }
 Operand transposed(const In& matrix) { return {matrix.data, matrix.dtype, 1, matrix.cols()}; }
 
-template <typename T>
-TELAR_SIMD void accumulate_row(const T* row, float* to, int64_t n) {
-  for (int64_t c = 0; c < n; ++c) to[c] += load(row[c]);
-}
-
-void accumulate_columns(const In& dy, const InOut& dbias) {
-  const int64_t width = dy.cols();
-  with_type(dy.dtype, [&](auto type) {
-    using T = decltype(type);
-    sum_rows(
-        dy.rows(), width,
-        [&](int64_t first, int64_t last, float* partial) {
-          for (int64_t t = first; t < last; ++t) accumulate_row(dy.as<T>() + t * width, partial, width);
-        },
-        [&](int64_t column, int64_t n, const float* partial) {
-          accumulate_row(partial, dbias.as<float>() + column, n);
-        });
-  });
-}
-
 }  // namespace
 
 absl::Status CpuKernels::linear(Stream&, In x, In weight, In bias, Out y) {
@@ -44,6 +24,12 @@ absl::Status CpuKernels::linear(Stream&, In x, In weight, In bias, Out y) {
                       .c_dtype = y.dtype});
 }
 
+absl::Status CpuKernels::linear_gelu(Stream& stream, In x, In weight, In bias, Out before, Out after) {
+  if (absl::Status status = check_linear_gelu(x, weight, bias, before, after); !status.ok()) return status;
+  if (absl::Status status = linear(stream, x, weight, bias, before); !status.ok()) return status;
+  return gelu(stream, In(before), after);
+}
+
 absl::Status CpuKernels::linear_dgrad(Stream&, In dy, In weight, Out dx) {
   if (absl::Status status = check_linear_dgrad(dy, weight, dx); !status.ok()) return status;
   return matmul_.run({.m = dy.rows(),
@@ -57,7 +43,7 @@ absl::Status CpuKernels::linear_dgrad(Stream&, In dy, In weight, Out dx) {
 
 absl::Status CpuKernels::linear_wgrad(Stream&, In dy, In x, bool accumulate, InOut dweight, InOut dbias) {
   if (absl::Status status = check_linear_wgrad(dy, x, dweight, dbias); !status.ok()) return status;
-  if (!dbias.absent()) accumulate_columns(dy, dbias);
+  if (!dbias.absent()) add_column_sums(dy, dbias);
   return matmul_.run({.m = dy.cols(),
                       .n = x.cols(),
                       .k = dy.rows(),

@@ -40,4 +40,26 @@ void sum_rows(int64_t rows, int64_t width, const SumPiece& sum_piece, const Tota
   });
 }
 
+// Of any type; the sum is f32.
+template <typename T>
+TELAR_SIMD void accumulate_row(const T* row, float* to, int64_t n) {
+  for (int64_t c = 0; c < n; ++c) to[c] += load(row[c]);
+}
+
+// sums: f32 [x.cols()] accumulates the sums of x's columns.
+inline void add_column_sums(const In& x, const InOut& sums) {
+  const int64_t width = x.cols();
+  with_type(x.dtype, [&](auto type) {
+    using T = decltype(type);
+    sum_rows(
+        x.rows(), width,
+        [&](int64_t first, int64_t last, float* partial) {
+          for (int64_t t = first; t < last; ++t) accumulate_row(x.as<T>() + t * width, partial, width);
+        },
+        [&](int64_t column, int64_t n, const float* partial) {
+          accumulate_row(partial, sums.as<float>() + column, n);
+        });
+  });
+}
+
 }  // namespace telar::backend::cpu

@@ -1,43 +1,61 @@
 #include "worker/backend/check.h"
+#include "worker/backend/cuda/column_sums.h"
 #include "worker/backend/cuda/cuda.h"
 #include "worker/backend/cuda/cuda_kernels.h"
 #include "worker/backend/cuda/elementwise.cuh"
+#include "worker/backend/cuda/gelu.cuh"
+#include "worker/backend/cuda/gelu.h"
+#include "worker/backend/cuda/pack.cuh"
 
 namespace telar::backend::cuda {
 namespace {
 
-// GELU's tanh form is x sigmoid(2 u) with u = sqrt(2/pi) (x + 0.044715 x^3): (1 + tanh u) / 2 = sigmoid(2 u).
-constexpr float kTwoRootTwoOverPi = 1.5957691216057308f;
-constexpr float kCubic = 0.044715f;
-
-// Absolute error near 1e-7. The fast exponential is off by |x| 2^-24 relative, where x is large and little of it is
-// left in the result; the fast quotient is 0 for any denominator above 2^126.
-__device__ inline float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
-
-// s = sigmoid(x) and 1 - s, the latter without cancellation as e^-x s. The exponential is kept finite for that.
-struct SigmoidParts {
-  float s, rest;
-};
-__device__ inline SigmoidParts sigmoid_parts(float x) {
-  const float exponential = __expf(fminf(-x, 80.0f));
-  const float s = __fdividef(1.0f, 1.0f + exponential);
-  return {s, exponential * s};
-}
-
-struct Gelu {
-  __device__ float operator()(float x) const { return x * sigmoid(kTwoRootTwoOverPi * x * (1.0f + kCubic * x * x)); }
-};
-
-// d/dx x s(2u) = s + x s (1 - s) 2u'.
-struct GeluBackward {
-  __device__ float operator()(float dy, float x) const {
-    const auto [s, rest] = sigmoid_parts(kTwoRootTwoOverPi * x * (1.0f + kCubic * x * x));
-    const float slope = kTwoRootTwoOverPi * (1.0f + 3.0f * kCubic * x * x);
-    return dy * (s + x * slope * s * rest);
-  }
-};
-
 constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / 32;
+
+// Block (x, y): 32 packs of columns, rows_per_block rows, shared out as in column_sums.cu, whose sums of dx these are.
+// partials: [gridDim.y, width].
+template <bool kVector, typename T>
+__global__ void __launch_bounds__(kThreads)
+    gelu_backward_sums_kernel(const T* dy, const T* x, int64_t rows, int64_t width, int64_t rows_per_block, T* dx,
+                              float* partials) {
+  constexpr int kN = kPackSize<T>, kColumns = 32 * kN;
+  __shared__ float sums[kWarps][kColumns];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int64_t first_column = static_cast<int64_t>(blockIdx.x) * kColumns;
+  const int64_t at = first_column + lane * kN;
+  const int64_t first = blockIdx.y * rows_per_block;
+  const int64_t last = min(rows, first + rows_per_block);
+  float sum[kN] = {};
+  // Two rows at a time, as loads do not move ahead of stores that may be to the same memory.
+  for (int64_t row = first + warp; row < last; row += 2 * kWarps) {
+    const bool has_next = row + kWarps < last;
+    const int64_t start = row * width, next = (row + kWarps) * width;
+    const Pack<T, kN> d[2] = {load_pack<kVector, kN>(dy + start, at, width),
+                              load_pack<kVector, kN>(dy + next, at, has_next ? width : 0)};
+    const Pack<T, kN> v[2] = {load_pack<kVector, kN>(x + start, at, width),
+                              load_pack<kVector, kN>(x + next, at, has_next ? width : 0)};
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float results[kN];
+#pragma unroll
+      for (int i = 0; i < kN; ++i) results[i] = GeluBackward{}(d[r].get(i), v[r].get(i));
+      const auto stored = rounded<T>(results);
+      store_pack<kVector, kN>(dx + (r == 0 ? start : next), at, r == 0 || has_next ? width : 0, stored);
+      // What the second row is not, is 0.
+#pragma unroll
+      for (int i = 0; i < kN; ++i) sum[i] += stored.get(i);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kN; ++i) sums[warp][lane * kN + i] = sum[i];
+  __syncthreads();
+  for (int c = threadIdx.x; c < kColumns && first_column + c < width; c += kThreads) {
+    float total = 0.0f;
+    for (int w = 0; w < kWarps; ++w) total += sums[w][c];
+    partials[blockIdx.y * width + first_column + c] = total;
+  }
+}
 
 // Block (x, y): row x, packs of columns [y kThreads, (y + 1) kThreads).
 template <bool kVector, typename T>
@@ -49,13 +67,13 @@ __global__ void __launch_bounds__(kThreads) swiglu_kernel(const T* gate_up, int6
   const T* gates = gate_up + row * 2 * width;
   const auto gate = load_pack<kVector, kN>(gates, at, width);
   const auto up = load_pack<kVector, kN>(gates + width, at, width);
-  Pack<T, kN> result;
+  float results[kN];
 #pragma unroll
   for (int i = 0; i < kN; ++i) {
     const float g = gate.get(i);
-    result.set(i, g * sigmoid(g) * up.get(i));
+    results[i] = g * sigmoid(g) * up.get(i);
   }
-  store_pack<kVector, kN>(y + row * width, at, width, result);
+  store_pack<kVector, kN>(y + row * width, at, width, rounded<T>(results));
 }
 
 // silu'(g) = s + g s (1 - s).
@@ -71,16 +89,17 @@ __global__ void __launch_bounds__(kThreads)
   const auto d = load_pack<kVector, kN>(dy + row * width, at, width);
   const auto gate = load_pack<kVector, kN>(gates, at, width);
   const auto up = load_pack<kVector, kN>(gates + width, at, width);
-  Pack<T, kN> dgate, dup;
+  float dgate[kN], dup[kN];
 #pragma unroll
   for (int i = 0; i < kN; ++i) {
     const float g = gate.get(i);
-    const auto [s, rest] = sigmoid_parts(g);
-    dgate.set(i, d.get(i) * up.get(i) * (s + g * s * rest));
-    dup.set(i, d.get(i) * g * s);
+    const auto [s, rest] = sigmoid_parts(-kLog2E * g);
+    const float ds = d.get(i) * s;
+    dgate[i] = ds * up.get(i) * fmaf(g, rest, 1.0f);
+    dup[i] = ds * g;
   }
-  store_pack<kVector, kN>(dgates, at, width, dgate);
-  store_pack<kVector, kN>(dgates + width, at, width, dup);
+  store_pack<kVector, kN>(dgates, at, width, rounded<T>(dgate));
+  store_pack<kVector, kN>(dgates + width, at, width, rounded<T>(dup));
 }
 
 template <typename T>
@@ -92,19 +111,40 @@ dim3 swiglu_grid(int64_t rows, int64_t width) {
 
 absl::Status CudaKernels::gelu(Stream& stream, In x, Out y) {
   if (absl::Status status = check_gelu(x, y); !status.ok()) return status;
-  return with_type(x.dtype, [&](auto type) {
-    using T = decltype(type);
-    return to_status(map(handle_of(stream), x.elements(), Gelu{}, target<T>(y), source<T>(x)), "gelu");
-  });
+  return to_status(launch_gelu(handle_of(stream), x.dtype, x.elements(), x.data, y.data), "gelu");
 }
 
-absl::Status CudaKernels::gelu_backward(Stream& stream, In dy, In x, Out dx) {
-  if (absl::Status status = check_gelu_backward(dy, x, dx); !status.ok()) return status;
-  return with_type(x.dtype, [&](auto type) {
+absl::Status CudaKernels::gelu_backward(Stream& stream, In dy, In x, Out dx, InOut dbias) {
+  constexpr const char* kOp = "gelu_backward";
+  if (absl::Status status = check_gelu_backward(dy, x, dx, dbias); !status.ok()) return status;
+  const cudaStream_t on = handle_of(stream);
+  if (dbias.absent() || dx.elements() == 0) {
+    return with_type(x.dtype, [&](auto type) {
+      using T = decltype(type);
+      return to_status(map(on, x.elements(), GeluBackward{}, target<T>(dx), source<T>(dy), source<T>(x)), kOp);
+    });
+  }
+  const ColumnSums sums = column_sums_of(In(dx));
+  const auto memory = workspaces_.get(kOp, on, sums.partial_bytes());
+  if (!memory.ok()) return memory.status();
+  float* partials = reinterpret_cast<float*>(*memory);
+  with_type(x.dtype, [&](auto type) {
     using T = decltype(type);
-    return to_status(map(handle_of(stream), x.elements(), GeluBackward{}, target<T>(dx), source<T>(dy), source<T>(x)),
-                     "gelu_backward");
+    constexpr int kN = kPackSize<T>;
+    const T *d = source<T>(dy), *v = source<T>(x);
+    T* to = target<T>(dx);
+    const bool fits = sums.width % kN == 0 && fits_packs<kN>(d) && fits_packs<kN>(v) && fits_packs<kN>(to);
+    const dim3 grid(static_cast<unsigned>(sums.column_blocks), static_cast<unsigned>(sums.row_blocks));
+    with_bool(fits, [&](auto vector) {
+      gelu_backward_sums_kernel<vector.value>
+          <<<grid, kThreads, 0, on>>>(d, v, sums.rows, sums.width, sums.rows_per_block, to, partials);
+    });
   });
+  cudaError_t error = cudaGetLastError();
+  if (error == cudaSuccess) {
+    error = add_partials(on, partials, sums.row_blocks, sums.width, sums.width, target<float>(dbias));
+  }
+  return to_status(error, kOp);
 }
 
 absl::Status CudaKernels::swiglu(Stream& stream, In gate_up, Out y) {

@@ -13,20 +13,21 @@ constexpr int kGroups = 32;  // Warps of a block that adds partials up.
 
 // Block x: 32 columns. Warp g adds partials g, g + kGroups, ...; then the first warp adds the warps' sums.
 __global__ void __launch_bounds__(32 * kGroups)
-    add_partials_kernel(const float* partials, int64_t count, int64_t width, int64_t pitch, float* out) {
+    add_partials_kernel(const float* partials, int64_t count, int64_t width, int64_t pitch, float* out, float* more) {
   __shared__ float sums[kGroups][32];
   const int lane = threadIdx.x % 32, group = threadIdx.x / 32;
   const int64_t column = static_cast<int64_t>(blockIdx.x) * 32 + lane;
+  const bool is_column = column < (more == nullptr ? width : 2 * width);
   float sum = 0.0f;
-  if (column < width) {
+  if (is_column) {
 #pragma unroll 4
     for (int64_t k = group; k < count; k += kGroups) sum += partials[k * pitch + column];
   }
   sums[group][lane] = sum;
   __syncthreads();
-  if (group != 0 || column >= width) return;
+  if (group != 0 || !is_column) return;
   for (int g = 1; g < kGroups; ++g) sum += sums[g][lane];
-  out[column] += sum;
+  (column < width ? out[column] : more[column - width]) += sum;
 }
 
 // Block (x, y): 32 packs of columns, rows_per_block rows. Warp w adds rows w, w + kWarps, ... of them.
@@ -60,9 +61,9 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 cudaError_t add_partials(cudaStream_t stream, const float* partials, int64_t count, int64_t width, int64_t pitch,
-                         float* out) {
-  const unsigned blocks = static_cast<unsigned>(ceil_div(width, 32));
-  add_partials_kernel<<<blocks, 32 * kGroups, 0, stream>>>(partials, count, width, pitch, out);
+                         float* out, float* more) {
+  const unsigned blocks = static_cast<unsigned>(ceil_div(more == nullptr ? width : 2 * width, 32));
+  add_partials_kernel<<<blocks, 32 * kGroups, 0, stream>>>(partials, count, width, pitch, out, more);
   return cudaGetLastError();
 }
 

@@ -9,9 +9,10 @@
 
 namespace telar::backend::cuda {
 
-// out[c] += sum over k < count of partials[k * pitch + c], for c < width, in a fixed order.
+// out[c] += sum over k < count of partials[k * pitch + c], for c < width, in a fixed order. Likewise more[c] of the
+// `width` columns after those, unless it is null.
 cudaError_t add_partials(cudaStream_t stream, const float* partials, int64_t count, int64_t width, int64_t pitch,
-                         float* out);
+                         float* out, float* more = nullptr);
 
 // How the rows of a matrix are shared among blocks. Depends on its shape and type only.
 struct ColumnSums {

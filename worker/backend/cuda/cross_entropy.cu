@@ -1,102 +1,181 @@
+// Softmax cross entropy, a row by a block or a cluster of blocks that keeps it in shared memory: the logits are read
+// once and their gradient written once.
+#include <cooperative_groups.h>
+
 #include <cfloat>
 
 #include "worker/backend/check.h"
 #include "worker/backend/cuda/cuda.h"
 #include "worker/backend/cuda/cuda_kernels.h"
+#include "worker/backend/cuda/fast_math.cuh"
 #include "worker/backend/cuda/pack.cuh"
 #include "worker/backend/cuda/reduce.cuh"
 
 namespace telar::backend::cuda {
 namespace {
 
-constexpr int kThreads = 512;      // Of a row.
-constexpr int kSumThreads = 1024;  // Of the one block that adds up what rows or tokens have.
+constexpr int kThreads = 512;                     // Of a block.
+constexpr int kAhead = 4;                         // Packs that a thread asks for before it looks at the first.
+constexpr int kSumThreads = 1024;                 // Of the one block that adds up what rows or tokens have.
+constexpr size_t kTwoBlocks = size_t{112} << 10;  // Shared memory that leaves room for another block on the processor.
+constexpr size_t kOneBlock = size_t{224} << 10;   // What is left of it beside the little that the kernels declare.
 
-// The maximum of some numbers and the sum of e^(number - maximum). The maximum starts at the lowest finite float, not
-// at -inf, so that no difference is inf - inf; a NaN shows in the sum.
+// The maximum of some numbers, as log2(e) times it in `exponent`, and the sum of 2^(log2(e) number - exponent). Since
+// all use the exponent as it is rounded, its error does not show. It starts far below all, but finite, so that no
+// difference is inf - inf; a NaN shows in the sum.
 struct MaxSum {
-  float maximum = -FLT_MAX;
+  float exponent = -FLT_MAX / 4;
   float sum = 0.0f;
 };
 
 __device__ MaxSum combine(MaxSum a, MaxSum b) {
-  const float maximum = fmaxf(a.maximum, b.maximum);
-  return {maximum, fmaf(a.sum, __expf(a.maximum - maximum), b.sum * __expf(b.maximum - maximum))};
+  const float exponent = fmaxf(a.exponent, b.exponent);
+  return {exponent, fmaf(a.sum, fast_exp2(a.exponent - exponent), b.sum * fast_exp2(b.exponent - exponent))};
+}
+
+// With the first `inside` values of a pack. Rounded alike in all kernels.
+template <typename T, int kN>
+__device__ MaxSum absorb(MaxSum all, const Pack<T, kN>& pack, int64_t inside) {
+  float values[kN];
+#pragma unroll
+  for (int i = 0; i < kN; ++i) values[i] = pack.get(i);
+  if (inside < kN) {
+#pragma unroll
+    for (int i = 0; i < kN; ++i) {
+      if (i >= inside) values[i] = -INFINITY;
+    }
+  }
+  float maximum = values[0];
+#pragma unroll
+  for (int i = 1; i < kN; ++i) maximum = fmaxf(maximum, values[i]);
+  const float exponent = fmaxf(all.exponent, maximum * kLog2E);
+  float sum = __fmul_rn(all.sum, fast_exp2(all.exponent - exponent));
+#pragma unroll
+  for (int i = 0; i < kN; ++i) sum += fast_exp2(fmaf(values[i], kLog2E, -exponent));
+  return {exponent, sum};
 }
 
 // Of the whole block, in a fixed order, on every thread.
 __device__ MaxSum block_max_sum(MaxSum value) {
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2) {
-    const MaxSum other{__shfl_down_sync(0xffffffffu, value.maximum, distance),
+    const MaxSum other{__shfl_down_sync(0xffffffffu, value.exponent, distance),
                        __shfl_down_sync(0xffffffffu, value.sum, distance)};
     value = combine(value, other);  // Of use on the lower lanes only; lane 0 has the warp's.
   }
-  __shared__ float maxima[kThreads / 32], sums[kThreads / 32];
+  __shared__ float exponents[kThreads / 32], sums[kThreads / 32];
   if (threadIdx.x % 32 == 0) {
-    maxima[threadIdx.x / 32] = value.maximum;
+    exponents[threadIdx.x / 32] = value.exponent;
     sums[threadIdx.x / 32] = value.sum;
   }
   __syncthreads();
-  MaxSum all{maxima[0], sums[0]};
-  for (int warp = 1; warp < kThreads / 32; ++warp) all = combine(all, {maxima[warp], sums[warp]});
+  MaxSum all{exponents[0], sums[0]};
+  for (int warp = 1; warp < kThreads / 32; ++warp) all = combine(all, {exponents[warp], sums[warp]});
   return all;
 }
 
-// Block x: row x of [rows, pitch]. losses[row] = -log softmax(row)[target], 0 without a target. `logits` is read only,
-// unless kGradient: then it becomes *loss_scale (null: 1) times d loss / d logits.
-template <bool kGradient, bool kVector, typename T, typename Logits>
+// What a block wrote to shared memory before arrive() is seen by the whole cluster behind wait().
+__device__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
+__device__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+
+// Of the whole cluster, in the order of its blocks. No block may leave, or call this again, before a cluster_wait().
+template <int kCluster>
+__device__ MaxSum cluster_max_sum(MaxSum value) {
+  __shared__ float2 of_block;
+  if (threadIdx.x == 0) of_block = make_float2(value.exponent, value.sum);
+  cluster_arrive();
+  cluster_wait();
+  MaxSum all;
+#pragma unroll
+  for (int rank = 0; rank < kCluster; ++rank) {
+    const float2 other = *cooperative_groups::this_cluster().map_shared_rank(&of_block, rank);
+    all = combine(all, {other.x, other.y});
+  }
+  cluster_arrive();
+  return all;
+}
+
+// Blocks [x kCluster, (x + 1) kCluster): row x of [rows, pitch]; the blocks' threads take packs in turn. losses[row] =
+// -log softmax(row)[target], 0 without a target. `logits` is read only, unless kGradient: then it becomes *loss_scale
+// (null: 1) times d loss / d logits, out of shared memory if kCached: there a thread keeps what it has read for itself.
+template <bool kGradient, bool kCached, int kCluster, bool kVector, typename T, typename Logits>
 __global__ void __launch_bounds__(kThreads)
     cross_entropy_kernel(const int32_t* targets, const float* count, const float* loss_scale, int64_t vocab,
                          int64_t pitch, Logits* logits, double* losses) {
-  constexpr int kN = kPackSize<T>, kStride = kThreads * kN;
-  Logits* row = logits + blockIdx.x * pitch;
-  const int64_t label = targets[blockIdx.x];
-  if (label < 0 || label >= vocab) {
-    if (threadIdx.x == 0) losses[blockIdx.x] = 0.0;
+  constexpr int kN = kPackSize<T>, kStride = kThreads * kCluster * kN;
+  extern __shared__ uint4 cache[];
+  const int64_t row_index = blockIdx.x / kCluster;
+  const int rank = blockIdx.x % kCluster;
+  const int64_t mine = (rank * kThreads + static_cast<int>(threadIdx.x)) * kN;
+  Logits* row = logits + row_index * pitch;
+  const int64_t label = targets[row_index];
+  if (label < 0 || label >= vocab) {  // The whole cluster.
+    if (rank == 0 && threadIdx.x == 0) losses[row_index] = 0.0;
     if constexpr (kGradient) {
-      Pack<T, kN> zeros{};
-      for (int64_t at = threadIdx.x * kN; at < pitch; at += kStride) store_pack<kVector, kN>(row, at, pitch, zeros);
+      const Pack<T, kN> zeros{};
+      for (int64_t at = mine; at < pitch; at += kStride) store_pack<kVector, kN>(row, at, pitch, zeros);
     }
     return;
   }
-  const float at_label = to_float(row[label]);  // Before anyone overwrites it.
+  const float at_label = to_float(row[label]);  // Before the barriers that come before anyone overwrites it.
 
   MaxSum all;
-#pragma unroll 2
-  for (int64_t at = threadIdx.x * kN; at < vocab; at += kStride) {
-    const auto pack = load_pack<kVector, kN, T>(row, at, pitch);
-    float maximum = all.maximum;
+  int slot = threadIdx.x;
+  for (int64_t first = mine; first < vocab; first += kAhead * kStride) {
+    Pack<T, kN> packs[kAhead];
 #pragma unroll
-    for (int i = 0; i < kN; ++i) {
-      if (at + i < vocab) maximum = fmaxf(maximum, pack.get(i));
-    }
-    float sum = __fmul_rn(all.sum, __expf(all.maximum - maximum));  // Rounded alike with and without gradient.
+    for (int a = 0; a < kAhead; ++a) packs[a] = load_pack<kVector, kN, T>(row, first + a * kStride, pitch);
 #pragma unroll
-    for (int i = 0; i < kN; ++i) {
-      if (at + i < vocab) sum += __expf(pack.get(i) - maximum);
+    for (int a = 0; a < kAhead; ++a) {
+      const int64_t at = first + a * kStride;
+      if (at >= vocab) break;
+      if constexpr (kCached) {
+        memcpy(&cache[slot], &packs[a], sizeof(uint4));
+        slot += kThreads;
+      }
+      all = absorb(all, packs[a], vocab - at);
     }
-    all = {maximum, sum};
   }
   all = block_max_sum(all);
-  if (threadIdx.x == 0) {
-    losses[blockIdx.x] = log(static_cast<double>(all.sum)) + (static_cast<double>(all.maximum) - at_label);
+  if constexpr (kCluster > 1) all = cluster_max_sum<kCluster>(all);
+  if (rank == 0 && threadIdx.x == 0) {
+    constexpr double kLn2 = 0.69314718055994530942;
+    losses[row_index] = (log2(static_cast<double>(all.sum)) + all.exponent) * kLn2 - at_label;
   }
 
   if constexpr (kGradient) {
     const float slope = *count > 0.0f ? (loss_scale == nullptr ? 1.0f : *loss_scale) / *count : 0.0f;
     const float inverse_sum = 1.0f / all.sum;
-    for (int64_t at = threadIdx.x * kN; at < pitch; at += kStride) {
-      auto pack = load_pack<kVector, kN, T>(row, at, pitch);
-#pragma unroll
-      for (int i = 0; i < kN; ++i) {
-        const float softmax = __expf(pack.get(i) - all.maximum) * inverse_sum;
-        const float gradient = (at + i == label ? softmax - 1.0f : softmax) * slope;
-        pack.set(i, at + i < vocab ? gradient : 0.0f);
+    const float scale = inverse_sum * slope;
+    slot = threadIdx.x;
+#pragma unroll 2
+    for (int64_t at = mine; at < pitch; at += kStride, slot += kThreads) {
+      Pack<T, kN> pack{};
+      if constexpr (kCached) {
+        if (at < vocab) memcpy(&pack, &cache[slot], sizeof(uint4));
+      } else {
+        pack = load_pack<kVector, kN, T>(row, at, pitch);
       }
-      store_pack<kVector, kN>(row, at, pitch, pack);
+      float gradient[kN];
+#pragma unroll
+      for (int i = 0; i < kN; ++i) gradient[i] = fast_exp2(fmaf(pack.get(i), kLog2E, -all.exponent)) * scale;
+      if (at <= label && label < at + kN) {
+#pragma unroll
+        for (int i = 0; i < kN; ++i) {
+          const float e = fast_exp2(fmaf(pack.get(i), kLog2E, -all.exponent));
+          if (at + i == label) gradient[i] = fmaf(e, inverse_sum, -1.0f) * slope;
+        }
+      }
+      if (at + kN > vocab) {
+#pragma unroll
+        for (int i = 0; i < kN; ++i) {
+          if (at + i >= vocab) gradient[i] = 0.0f;
+        }
+      }
+      store_pack<kVector, kN>(row, at, pitch, rounded<T>(gradient));
     }
   }
+  if constexpr (kCluster > 1) cluster_wait();
 }
 
 // loss += sum of losses / count. No target at all: nothing to divide, and every row is zero.
@@ -115,6 +194,59 @@ __global__ void __launch_bounds__(kSumThreads) count_valid_kernel(const int32_t*
   if (threadIdx.x == 0) *count += static_cast<float>(valid);
 }
 
+// How many blocks share a row, and the shared memory that each then needs for its part; 0: a row is too long for any,
+// and is read twice by one. Depends on the type and `vocab` only, so that sums have one order.
+struct Split {
+  int cluster = 1;
+  size_t cache_bytes = 0;
+};
+template <typename T>
+Split split_of(int64_t vocab) {
+  constexpr struct {
+    int cluster;
+    size_t most;
+  } kChoices[] = {{1, kTwoBlocks}, {4, kTwoBlocks}, {8, kTwoBlocks}, {8, kOneBlock}};
+  for (const auto& choice : kChoices) {
+    const int64_t packs = ceil_div(ceil_div(vocab, kPackSize<T>), kThreads * choice.cluster) * kThreads;
+    const size_t bytes = static_cast<size_t>(packs) * sizeof(uint4);
+    if (bytes <= choice.most) return {choice.cluster, bytes};
+  }
+  return {};
+}
+
+template <typename Visit>
+cudaError_t with_cluster(int cluster, const Visit& visit) {
+  if (cluster == 8) return visit(std::integral_constant<int, 8>());
+  if (cluster == 4) return visit(std::integral_constant<int, 4>());
+  return visit(std::integral_constant<int, 1>());
+}
+
+template <int kCluster, typename... Params, typename... Arguments>
+cudaError_t launch_rows(cudaStream_t stream, int64_t rows, size_t cache_bytes, void (*kernel)(Params...),
+                        Arguments... arguments) {
+  if (cache_bytes > 0) {
+    // A limit, and always the same one: another thread may be launching this kernel for another vocabulary.
+    cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kOneBlock));
+    if (error == cudaSuccess) {
+      error =
+          cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+    }
+    if (error != cudaSuccess) return error;
+  }
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {kCluster, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(rows * kCluster));
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = cache_bytes;
+  config.stream = stream;
+  config.attrs = &cluster;
+  config.numAttrs = kCluster > 1 ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
 // The arguments were checked. kGradient writes `logits`.
 template <bool kGradient>
 absl::Status launch(const char* op, cudaStream_t stream, Workspaces& workspaces, In targets, In count, In loss_scale,
@@ -123,17 +255,27 @@ absl::Status launch(const char* op, cudaStream_t stream, Workspaces& workspaces,
   const auto memory = workspaces.get(op, stream, static_cast<size_t>(rows) * sizeof(double));
   if (!memory.ok()) return memory.status();
   double* losses = reinterpret_cast<double*>(*memory);
-  with_type(logits.dtype, [&](auto type) {
+  cudaError_t error = with_type(logits.dtype, [&](auto type) {
     using T = decltype(type);
     using Logits = std::conditional_t<kGradient, T, const T>;
     constexpr int kN = kPackSize<T>;
     Logits* from = target<T>(logits);
-    with_bool(pitch % kN == 0 && fits_packs<kN>(from), [&](auto vector) {
-      cross_entropy_kernel<kGradient, vector.value, T, Logits><<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
-          source<int32_t>(targets), source<float>(count), source<float>(loss_scale), vocab, pitch, from, losses);
+    const Split split = split_of<T>(vocab);
+    return with_bool(pitch % kN == 0 && fits_packs<kN>(from), [&](auto vector) {
+      const auto run = [&](auto cluster, size_t bytes, auto kernel) {
+        return launch_rows<cluster.value>(stream, rows, bytes, kernel, source<int32_t>(targets), source<float>(count),
+                                          source<float>(loss_scale), vocab, pitch, from, losses);
+      };
+      if (kGradient && split.cache_bytes == 0) {
+        constexpr std::integral_constant<int, 1> kOne;
+        return run(kOne, 0, cross_entropy_kernel<kGradient, false, 1, vector.value, T, Logits>);
+      }
+      return with_cluster(split.cluster, [&](auto cluster) {
+        return run(cluster, kGradient ? split.cache_bytes : 0,
+                   cross_entropy_kernel<kGradient, kGradient, cluster.value, vector.value, T, Logits>);
+      });
     });
   });
-  cudaError_t error = cudaGetLastError();
   if (error == cudaSuccess) {
     sum_losses_kernel<<<1, kSumThreads, 0, stream>>>(losses, rows, source<float>(count), target<float>(loss));
     error = cudaGetLastError();

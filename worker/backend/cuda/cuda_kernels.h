@@ -29,6 +29,7 @@ class CudaKernels final : public Kernels {
   absl::Status embedding_backward(Stream&, In ids, In dy, int64_t sequence, InOut dtable, InOut dpositions) override;
 
   absl::Status linear(Stream&, In x, In weight, In bias, Out y) override;
+  absl::Status linear_gelu(Stream&, In x, In weight, In bias, Out before, Out after) override;
   absl::Status linear_dgrad(Stream&, In dy, In weight, Out dx) override;
   absl::Status linear_wgrad(Stream&, In dy, In x, bool accumulate, InOut dweight, InOut dbias) override;
 
@@ -41,7 +42,7 @@ class CudaKernels final : public Kernels {
   absl::Status rms_norm_backward(Stream&, In dy, In x, In weight, In rstd, InOut dx, InOut dweight) override;
 
   absl::Status gelu(Stream&, In x, Out y) override;
-  absl::Status gelu_backward(Stream&, In dy, In x, Out dx) override;
+  absl::Status gelu_backward(Stream&, In dy, In x, Out dx, InOut dbias) override;
   absl::Status swiglu(Stream&, In gate_up, Out y) override;
   absl::Status swiglu_backward(Stream&, In dy, In gate_up, Out dgate_up) override;
 

@@ -13,9 +13,10 @@ namespace telar::backend::cuda {
 class CudaLibraryOps final : public LibraryOps {
  public:
   explicit CudaLibraryOps(int device) : scratch_(device) {}
-  absl::Status open(int device);
+  absl::Status open(int device, bool deterministic);
 
   absl::Status linear(Stream&, In x, In weight, In bias, Out y) override;
+  absl::Status linear_gelu(Stream&, In x, In weight, In bias, Out before, Out after) override;
   absl::Status linear_dgrad(Stream&, In dy, In weight, Out dx) override;
   absl::Status linear_wgrad(Stream&, In dy, In x, bool accumulate, InOut dweight) override;
   absl::Status attention(Stream&, const AttentionDims&, In qkv, Out o, Out lse) override;

@@ -174,7 +174,7 @@ absl::StatusOr<std::unique_ptr<Device>> open_device(const DeviceOptions& options
   }
   DeviceInfo info{.model = properties.name, .memory_bytes = properties.totalGlobalMem};
   set_peaks(info);
-  auto kernels = create_kernels(options.index);
+  auto kernels = create_kernels(options.index, options.deterministic);
   if (!kernels.ok()) return kernels.status();
   return std::make_unique<CudaDevice>(options.index, std::move(info), *std::move(kernels));
 }

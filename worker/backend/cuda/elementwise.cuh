@@ -15,10 +15,10 @@ inline constexpr int kMapPack = 16 / std::max({sizeof(T)...});
 template <bool kVector, int kN, typename Function, typename To, typename... From>
 __device__ void map_pack(int64_t at, int64_t end, const Function& f, To* y, const From*... x) {
   const auto apply = [&](const Pack<From, kN>&... packs) {
-    Pack<To, kN> result;
+    float results[kN];
 #pragma unroll
-    for (int i = 0; i < kN; ++i) result.set(i, f(packs.get(i)...));
-    store_pack<kVector, kN>(y, at, end, result);
+    for (int i = 0; i < kN; ++i) results[i] = f(packs.get(i)...);
+    store_pack<kVector, kN>(y, at, end, rounded<To>(results));
   };
   apply(load_pack<kVector, kN>(x, at, end)...);
 }

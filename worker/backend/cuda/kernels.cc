@@ -13,6 +13,11 @@ absl::Status CudaKernels::linear(Stream& stream, In x, In weight, In bias, Out y
   return library_->linear(stream, x, weight, bias, y);
 }
 
+absl::Status CudaKernels::linear_gelu(Stream& stream, In x, In weight, In bias, Out before, Out after) {
+  if (absl::Status status = check_linear_gelu(x, weight, bias, before, after); !status.ok()) return status;
+  return library_->linear_gelu(stream, x, weight, bias, before, after);
+}
+
 absl::Status CudaKernels::linear_dgrad(Stream& stream, In dy, In weight, Out dx) {
   if (absl::Status status = check_linear_dgrad(dy, weight, dx); !status.ok()) return status;
   return library_->linear_dgrad(stream, dy, weight, dx);
@@ -41,8 +46,8 @@ absl::Status CudaKernels::attention_backward(Stream& stream, const AttentionDims
   return library_->attention_backward(stream, dims, qkv, o, lse, d_o, dqkv);
 }
 
-absl::StatusOr<std::unique_ptr<Kernels>> create_kernels(int device) {
-  auto library = LibraryOps::create(device);
+absl::StatusOr<std::unique_ptr<Kernels>> create_kernels(int device, bool deterministic) {
+  auto library = LibraryOps::create(device, deterministic);
   if (!library.ok()) return library.status();
   return std::make_unique<CudaKernels>(*std::move(library));
 }

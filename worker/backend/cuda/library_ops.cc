@@ -8,17 +8,17 @@
 
 namespace telar::backend::cuda {
 
-absl::StatusOr<std::unique_ptr<LibraryOps>> LibraryOps::create(int device) {
+absl::StatusOr<std::unique_ptr<LibraryOps>> LibraryOps::create(int device, bool deterministic) {
   TELAR_RETURN_IF_ERROR(to_status(cudaSetDevice(device), absl::StrCat("cudaSetDevice(", device, ")")));
   auto ops = std::make_unique<CudaLibraryOps>(device);
-  TELAR_RETURN_IF_ERROR(ops->open(device));
+  TELAR_RETURN_IF_ERROR(ops->open(device, deterministic));
   return ops;
 }
 
-absl::Status CudaLibraryOps::open(int device) {
-  absl::StatusOr<std::unique_ptr<Products>> products = Products::create(device, scratch_);
+absl::Status CudaLibraryOps::open(int device, bool deterministic) {
+  absl::StatusOr<std::unique_ptr<Products>> products = Products::create(device, deterministic, scratch_);
   if (!products.ok()) return products.status();
-  absl::StatusOr<std::unique_ptr<Sdpa>> sdpa = Sdpa::create(scratch_);
+  absl::StatusOr<std::unique_ptr<Sdpa>> sdpa = Sdpa::create(deterministic, scratch_);
   if (!sdpa.ok()) return sdpa.status();
   products_ = *std::move(products);
   sdpa_ = *std::move(sdpa);

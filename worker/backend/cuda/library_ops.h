@@ -6,9 +6,10 @@
 namespace telar::backend::cuda {
 class LibraryOps {
  public:
-  static absl::StatusOr<std::unique_ptr<LibraryOps>> create(int device);
+  static absl::StatusOr<std::unique_ptr<LibraryOps>> create(int device, bool deterministic);
   virtual ~LibraryOps() = default;
   virtual absl::Status linear(Stream&, In x, In weight, In bias, Out y) = 0;
+  virtual absl::Status linear_gelu(Stream&, In x, In weight, In bias, Out before, Out after) = 0;
   virtual absl::Status linear_dgrad(Stream&, In dy, In weight, Out dx) = 0;
   // dbias is not its business: CudaKernels computes it.
   virtual absl::Status linear_wgrad(Stream&, In dy, In x, bool accumulate, InOut dweight) = 0;

@@ -22,6 +22,23 @@ absl::Status CudaLibraryOps::linear(Stream& stream, In x, In weight, In bias, Ou
                                             .d = y.data});
 }
 
+absl::Status CudaLibraryOps::linear_gelu(Stream& stream, In x, In weight, In bias, Out before, Out after) {
+  if (absl::Status status = check_linear_gelu(x, weight, bias, before, after); !status.ok()) return status;
+  return products_->run(handle_of(stream), {.m = weight.rows(),
+                                            .n = x.rows(),
+                                            .k = x.cols(),
+                                            .transpose_a = true,
+                                            .a_type = weight.dtype,
+                                            .b_type = x.dtype,
+                                            .d_type = after.dtype,
+                                            .bias_type = bias.dtype,
+                                            .a = weight.data,
+                                            .b = x.data,
+                                            .bias = bias.data,
+                                            .d = after.data,
+                                            .before = before.data});
+}
+
 absl::Status CudaLibraryOps::linear_dgrad(Stream& stream, In dy, In weight, Out dx) {
   if (absl::Status status = check_linear_dgrad(dy, weight, dx); !status.ok()) return status;
   return products_->run(handle_of(stream), {.m = weight.cols(),

@@ -80,13 +80,15 @@ constexpr int kAdamPack = 4;
 // `weight` may be null. Where the scale is 0 nothing changes, but `weight` is written all the same: it may hold
 // anything.
 template <bool kVector, typename W>
-__device__ void adamw_pack(const AdamWParams& params, const float* grad, float scale, const float* step, float* master,
-                           float* exp_avg, float* exp_avg_sq, W* weight, int64_t at, int64_t end) {
+__device__ void adamw_pack(const AdamWParams& params, const float* grad, const float* scale_at, const float* step,
+                           float* master, float* exp_avg, float* exp_avg_sq, W* weight, int64_t at, int64_t end) {
+  // All on their way before anyone waits for the scale.
   auto values = load_pack<kVector, kAdamPack>(master, at, end);
+  const auto g = load_pack<kVector, kAdamPack>(grad, at, end);
+  auto m = load_pack<kVector, kAdamPack>(exp_avg, at, end);
+  auto v = load_pack<kVector, kAdamPack>(exp_avg_sq, at, end);
+  const float scale = *scale_at;
   if (scale != 0.0f) {
-    const auto g = load_pack<kVector, kAdamPack>(grad, at, end);
-    auto m = load_pack<kVector, kAdamPack>(exp_avg, at, end);
-    auto v = load_pack<kVector, kAdamPack>(exp_avg_sq, at, end);
     const float rate = step[kLearningRate] / step[kBiasCorrection1];
     // Not as a factor 1 - decay, which would round most of it off.
     const float decay = step[kLearningRate] * params.weight_decay;
@@ -106,10 +108,7 @@ __device__ void adamw_pack(const AdamWParams& params, const float* grad, float s
     store_pack<kVector, kAdamPack>(master, at, end, values);
   }
   if (weight == nullptr) return;
-  Pack<W, kAdamPack> rounded;
-#pragma unroll
-  for (int i = 0; i < kAdamPack; ++i) rounded.set(i, values.get(i));
-  store_pack<kVector, kAdamPack>(weight, at, end, rounded);
+  store_pack<kVector, kAdamPack>(weight, at, end, rounded<W>(values.values));
 }
 
 template <bool kVector, typename W>
@@ -119,9 +118,9 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t at = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kAdamPack;
   if (at >= elements) return;
   if (kVector && at + kAdamPack <= elements) {
-    adamw_pack<true>(params, grad, *scale, step, master, exp_avg, exp_avg_sq, weight, at, at + kAdamPack);
+    adamw_pack<true>(params, grad, scale, step, master, exp_avg, exp_avg_sq, weight, at, at + kAdamPack);
   } else {
-    adamw_pack<false>(params, grad, *scale, step, master, exp_avg, exp_avg_sq, weight, at, elements);
+    adamw_pack<false>(params, grad, scale, step, master, exp_avg, exp_avg_sq, weight, at, elements);
   }
 }
 

@@ -47,6 +47,29 @@ struct Pack {
   __device__ void set(int i, float value) { values[i] = from_float<T>(value); }
 };
 
+// The values rounded to T, two at a time where the processor can. A NaN stays one, of whatever bits.
+template <typename T, int kN>
+__device__ Pack<T, kN> rounded(const float (&values)[kN]) {
+  Pack<T, kN> pack;
+  if constexpr (std::is_same_v<T, __nv_bfloat16> && kN % 2 == 0) {
+#pragma unroll
+    for (int i = 0; i < kN; i += 2) {
+      const __nv_bfloat162 pair = __floats2bfloat162_rn(values[i], values[i + 1]);
+      memcpy(&pack.values[i], &pair, sizeof(pair));
+    }
+  } else if constexpr (std::is_same_v<T, __half> && kN % 2 == 0) {
+#pragma unroll
+    for (int i = 0; i < kN; i += 2) {
+      const __half2 pair = __floats2half2_rn(values[i], values[i + 1]);
+      memcpy(&pack.values[i], &pair, sizeof(pair));
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kN; ++i) pack.set(i, values[i]);
+  }
+  return pack;
+}
+
 template <typename T>
 inline constexpr int kPackSize = 16 / sizeof(T);
 // The words that a pack of any type is moved in.

@@ -39,9 +39,10 @@ __device__ inline float bias_at(const Product& product, int64_t i) {
 }
 
 template <typename A, typename B, typename D>
-__global__ void __launch_bounds__(kThreads) multiply(Product product) {
+__global__ void __launch_bounds__(kThreads) multiply(Product product, unsigned row_blocks) {
   __shared__ float a_tile[kDepth][kTile + 1], b_tile[kDepth][kTile + 1];
-  const int64_t first_i = static_cast<int64_t>(blockIdx.x) * kTile, first_j = static_cast<int64_t>(blockIdx.y) * kTile;
+  const int64_t first_i = static_cast<int64_t>(blockIdx.x % row_blocks) * kTile;
+  const int64_t first_j = static_cast<int64_t>(blockIdx.x / row_blocks) * kTile;
   const int column = threadIdx.x % kSide, row = threadIdx.x / kSide;
   float sums[kPerThread][kPerThread] = {};  // [j][i]
   for (int64_t p = 0; p < product.k; p += kDepth) {
@@ -73,12 +74,13 @@ __global__ void __launch_bounds__(kThreads) multiply(Product product) {
 
 template <typename A, typename B, typename Half>
 cudaError_t launch(cudaStream_t stream, const Product& product) {
-  const dim3 blocks(static_cast<unsigned>((product.m + kTile - 1) / kTile),
-                    static_cast<unsigned>((product.n + kTile - 1) / kTile));
+  // In one dimension: the others end at 65535.
+  const auto row_blocks = static_cast<unsigned>((product.m + kTile - 1) / kTile);
+  const auto blocks = static_cast<unsigned>(row_blocks * ((product.n + kTile - 1) / kTile));
   if (product.d_type != DType::kF32) {
-    multiply<A, B, Half><<<blocks, kThreads, 0, stream>>>(product);
+    multiply<A, B, Half><<<blocks, kThreads, 0, stream>>>(product, row_blocks);
   } else {
-    multiply<A, B, float><<<blocks, kThreads, 0, stream>>>(product);
+    multiply<A, B, float><<<blocks, kThreads, 0, stream>>>(product, row_blocks);
   }
   return cudaGetLastError();
 }

@@ -11,7 +11,8 @@ namespace telar::backend::cuda {
 
 // d[m, n] = op(a)[m, k] op(b)[k, n] + bias[m] (unless null) + d (if accumulate), where op transposes if asked. All
 // matrices are stored by columns without gaps, as BLAS has them: a row-major [rows, cols] tensor is one of cols x rows.
-// Types are f32, bf16 or f16, but bf16 and f16 do not meet; sums are taken in f32.
+// Types are f32, bf16 or f16, but bf16 and f16 do not meet; sums are taken in f32. With `before`, of d's type, that
+// gets the result and d its GELU.
 struct Product {
   int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;
@@ -20,6 +21,7 @@ struct Product {
   const void* b = nullptr;
   const void* bias = nullptr;
   void* d = nullptr;
+  void* before = nullptr;  // launch_product() does not look at it.
   bool accumulate = false;
 };
 

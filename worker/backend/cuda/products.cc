@@ -3,17 +3,22 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
+#include <functional>
 #include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "worker/backend/cuda/errors.h"
+#include "worker/backend/cuda/gelu.h"
 
 namespace telar::backend::cuda {
 namespace {
 
-constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // What NVIDIA advises for Hopper.
-constexpr int kCandidates = 16;
+constexpr size_t kCandidates = 32;
+constexpr int kNeighbours = 12;  // Of one candidate, so that some are left for what they lead to.
+constexpr double kNear = 1.15;   // A candidate slower than this times the best of its first call is out.
+constexpr double kRoundsMs = 300;
 constexpr double kTuneFrom = 1 << 30;  // Multiply-adds; below, a product takes a few microseconds whatever is chosen.
 
 cudaDataType vendor_type(DType dtype) {
@@ -40,48 +45,79 @@ cublasStatus_t set(cublasLtMatmulDesc_t op, cublasLtMatmulDescAttributes_t attri
   return cublasLtMatmulDescSetAttribute(op, attribute, &value, sizeof(value));
 }
 
-template <typename T>
-cublasStatus_t set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute, T value) {
-  return cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value));
-}
-
-// The elapsed time between two points of a stream.
-class Timer {
- public:
-  Timer() {
-    cudaEventCreate(&start_);
-    cudaEventCreate(&stop_);
-  }
-  Timer(const Timer&) = delete;
-  ~Timer() {
-    cudaEventDestroy(start_);
-    cudaEventDestroy(stop_);
-  }
-  void start(cudaStream_t stream) { cudaEventRecord(start_, stream); }
-  // Blocks; infinity if anything failed.
-  double stop(cudaStream_t stream) {
-    float ms = 0;
-    const bool ok = cudaEventRecord(stop_, stream) == cudaSuccess && cudaEventSynchronize(stop_) == cudaSuccess &&
-                    cudaEventElapsedTime(&ms, start_, stop_) == cudaSuccess;
-    return ok ? ms : std::numeric_limits<double>::infinity();
-  }
-
- private:
-  cudaEvent_t start_ = nullptr, stop_ = nullptr;
-};
-
 // cuBLASLt adds the bias to a product that is rounded to its 16 bits already where rows are no whole number of 16
 // bytes.
 bool rounds_twice(const Product& product) {
   return product.bias != nullptr && product.d_type != DType::kF32 && (product.m % 8 != 0 || product.k % 8 != 0);
 }
 
+// What the epilogue that also writes `before` asks for, as far as has_types() does not.
+bool fuses_gelu(const Product& product) {
+  return product.d_type != DType::kF32 && product.a_type == product.d_type && product.m % 8 == 0 &&
+         product.k % 8 == 0 && alignment_of(product.before, product.d_type) >= 16 &&
+         alignment_of(product.d, product.d_type) >= 16;
+}
+
+Product without_gelu(const Product& product) {
+  Product plain = product;
+  plain.d = product.before;
+  plain.before = nullptr;
+  return plain;
+}
+
+cublasLtEpilogue_t epilogue_of(const Product& product) {
+  if (product.before != nullptr) {
+    return product.bias == nullptr ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+  }
+  return product.bias == nullptr ? CUBLASLT_EPILOGUE_DEFAULT : CUBLASLT_EPILOGUE_BIAS;
+}
+
+struct Candidate {
+  cublasLtMatmulAlgo_t algorithm;
+  double ms;                 // Of its first call after the one that loads it.
+  bool is_explored = false;  // Its neighbours were looked at.
+};
+
+bool holds(const std::vector<Candidate>& candidates, const cublasLtMatmulAlgo_t& algorithm) {
+  return std::any_of(candidates.begin(), candidates.end(), [&](const Candidate& candidate) {
+    return std::memcmp(&candidate.algorithm, &algorithm, sizeof(algorithm)) == 0;
+  });
+}
+
+double least(const std::vector<Candidate>& candidates) {
+  double ms = std::numeric_limits<double>::infinity();
+  for (const Candidate& candidate : candidates) ms = std::min(ms, candidate.ms);
+  return ms;
+}
+
+// The proposed algorithms, then neighbours of the fastest so far, each with the time of one call.
+std::vector<Candidate> explore(cublasLtHandle_t handle, const ProductDescription& description,
+                               const std::vector<cublasLtMatmulAlgo_t>& proposed,
+                               const std::function<double(const cublasLtMatmulAlgo_t&)>& time) {
+  std::vector<Candidate> all;
+  for (const cublasLtMatmulAlgo_t& algorithm : proposed) all.push_back({algorithm, time(algorithm)});
+  while (all.size() < kCandidates) {
+    Candidate* base = nullptr;
+    for (Candidate& candidate : all) {
+      if (!candidate.is_explored && (base == nullptr || candidate.ms < base->ms)) base = &candidate;
+    }
+    if (base == nullptr || base->ms > kNear * least(all)) break;
+    base->is_explored = true;
+    int added = 0;
+    for (const cublasLtMatmulAlgo_t& algorithm : neighbours(handle, description, base->algorithm)) {
+      if (added == kNeighbours || all.size() == kCandidates) break;
+      if (holds(all, algorithm)) continue;
+      all.push_back({algorithm, time(algorithm)});  // `base` is no more.
+      ++added;
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
-struct Products::Plan {
-  cublasLtMatmulDesc_t op = nullptr;
-  cublasLtMatrixLayout_t a = nullptr, b = nullptr, d = nullptr;
-  bool found = false;  // Else launch_product() does it.
+struct Products::Plan : ProductDescription {
+  bool found = false;  // Else launch_product() does it, or the GELU is a kernel of its own.
   cublasLtMatmulAlgo_t algorithm{};
 
   Plan() = default;
@@ -107,12 +143,22 @@ struct Products::Plan {
     const auto operation = [](bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
     status = set(op, CUBLASLT_MATMUL_DESC_TRANSA, operation(product.transpose_a));
     if (status == 0) status = set(op, CUBLASLT_MATMUL_DESC_TRANSB, operation(product.transpose_b));
+    if (status == 0) status = set(op, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(product));
     if (status == 0 && product.bias != nullptr) {
-      status = set(op, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-      if (status == 0) status = set(op, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, vendor_type(product.bias_type));
-      if (status == 0) status = set(op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
+      status = set(op, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, vendor_type(product.bias_type));
     }
+    if (status == 0 && product.before != nullptr) status = set(op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, product.m);
+    if (status == 0) status = point(product);
     return to_status(status, "cublasLtMatmulDescSetAttribute");
+  }
+  // To the bias and `before` of the next call.
+  cublasStatus_t point(const Product& product) const {
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    if (product.bias != nullptr) status = set(op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
+    if (status == 0 && product.before != nullptr) {
+      status = set(op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, product.before);
+    }
+    return status;
   }
 };
 
@@ -123,12 +169,15 @@ Products::~Products() {
   cublasLtDestroy(handle_);
 }
 
-absl::StatusOr<std::unique_ptr<Products>> Products::create(int device, Scratch& scratch) {
+absl::StatusOr<std::unique_ptr<Products>> Products::create(int device, bool deterministic, Scratch& scratch) {
   cublasLtHandle_t handle = nullptr;
   TELAR_RETURN_IF_ERROR(to_status(cublasLtCreate(&handle), "cublasLtCreate"));
   std::unique_ptr<Products> products(new Products(handle, scratch));
   const char* tuning = std::getenv("TELAR_TUNING");
-  products->tuning_ = tuning == nullptr || std::string(tuning) != "0";
+  products->tuning_ = !deterministic && (tuning == nullptr || std::string(tuning) != "0");
+  const char* gelu = std::getenv("TELAR_GELU");
+  if (gelu != nullptr && std::string(gelu) == "fused") products->gelu_ = Gelu::kFused;
+  if (gelu != nullptr && std::string(gelu) == "apart") products->gelu_ = Gelu::kApart;
   const char* path = std::getenv("TELAR_TUNING_FILE");
   if (path == nullptr || *path == '\0') return products;
   cudaDeviceProp properties;
@@ -143,10 +192,14 @@ std::string Products::Key::text() const {
   const auto sign = [](bool transposed) { return transposed ? "T" : "N"; };
   return absl::StrCat(sign(transpose_a), sign(transpose_b), ",", m, "x", n, "x", k, ",", std::string(name_of(a_type)),
                       ",", std::string(name_of(d_type)), accumulate ? ",accumulate" : "", biased ? ",bias" : "",
-                      ",align", a_alignment, "/", b_alignment, "/", d_alignment);
+                      gelu ? ",gelu" : "", ",align", a_alignment, "/", b_alignment, "/", d_alignment);
 }
 
 Products::Key Products::key_of(const Product& product) {
+  // Bias and `before` are touched where the result is.
+  int d_alignment = alignment_of(product.d, product.d_type);
+  if (product.bias != nullptr) d_alignment = std::min(d_alignment, alignment_of(product.bias, product.bias_type));
+  if (product.before != nullptr) d_alignment = std::min(d_alignment, alignment_of(product.before, product.d_type));
   return {.m = product.m,
           .n = product.n,
           .k = product.k,
@@ -154,140 +207,162 @@ Products::Key Products::key_of(const Product& product) {
           .transpose_b = product.transpose_b,
           .accumulate = product.accumulate,
           .biased = product.bias != nullptr,
+          .gelu = product.before != nullptr,
           .a_type = product.a_type,
           .b_type = product.b_type,
           .d_type = product.d_type,
           .a_alignment = alignment_of(product.a, product.a_type),
           .b_alignment = alignment_of(product.b, product.b_type),
-          // The bias is read as the result is written.
-          .d_alignment = std::min(alignment_of(product.d, product.d_type),
-                                  product.bias == nullptr ? 256 : alignment_of(product.bias, product.bias_type))};
+          .d_alignment = d_alignment};
 }
 
 absl::Status Products::run(cudaStream_t stream, const Product& product) {
-  if (!has_types(product) || rounds_twice(product)) return to_status(launch_product(stream, product), "product");
-  const std::lock_guard lock(mutex_);
-  absl::StatusOr<Plan*> plan = plan_for(stream, product);
-  if (!plan.ok()) return plan.status();
-  if (!(*plan)->found) return to_status(launch_product(stream, product), "product");
-  absl::StatusOr<std::byte*> workspace = scratch_.get(stream, Scratch::kProduct, kWorkspaceBytes);
-  if (!workspace.ok()) return workspace.status();
-  if (product.bias != nullptr) {
-    const cublasStatus_t status = set((*plan)->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
-    TELAR_RETURN_IF_ERROR(to_status(status, "cublasLtMatmulDescSetAttribute"));
+  const bool has_gelu = product.before != nullptr;
+  if (has_types(product) && !rounds_twice(product) && (!has_gelu || fuses_gelu(product))) {
+    const std::lock_guard lock(mutex_);
+    absl::StatusOr<Plan*> plan = plan_for(stream, product);
+    if (!plan.ok()) return plan.status();
+    if ((*plan)->found) {
+      absl::StatusOr<std::byte*> workspace = scratch_.get(stream, Scratch::kProduct, kProductWorkspaceBytes);
+      if (!workspace.ok()) return workspace.status();
+      return to_status(launch(stream, product, **plan, (*plan)->algorithm, product.d, *workspace),
+                       absl::StrCat("cublasLtMatmul ", product.m, " x ", product.n, " x ", product.k));
+    }
   }
-  return to_status(launch(stream, product, **plan, (*plan)->algorithm, product.d, *workspace),
-                   absl::StrCat("cublasLtMatmul ", product.m, " x ", product.n, " x ", product.k));
+  if (!has_gelu) return to_status(launch_product(stream, product), "product");
+  TELAR_RETURN_IF_ERROR(run(stream, without_gelu(product)));
+  return to_status(launch_gelu(stream, product.d_type, product.m * product.n, product.before, product.d), "gelu");
 }
 
 cublasStatus_t Products::launch(cudaStream_t stream, const Product& product, const Plan& plan,
                                 const cublasLtMatmulAlgo_t& algorithm, void* d, void* workspace) const {
   const float one = 1, beta = product.accumulate ? 1 : 0;
+  if (const cublasStatus_t status = plan.point(product); status != CUBLAS_STATUS_SUCCESS) return status;
   return cublasLtMatmul(handle_, plan.op, &one, product.a, plan.a, product.b, plan.b, &beta, d, plan.d, d, plan.d,
-                        &algorithm, workspace, kWorkspaceBytes, stream);
+                        &algorithm, workspace, kProductWorkspaceBytes, stream);
 }
 
 absl::StatusOr<Products::Plan*> Products::plan_for(cudaStream_t stream, const Product& product) {
   const Key key = key_of(product);
   if (const auto found = plans_.find(key); found != plans_.end()) return found->second.get();
   auto plan = std::make_unique<Plan>();
+  plan->a_alignment = key.a_alignment;
+  plan->b_alignment = key.b_alignment;
+  plan->d_alignment = key.d_alignment;
   TELAR_RETURN_IF_ERROR(plan->describe(product));
   TELAR_RETURN_IF_ERROR(choose(stream, product, key, *plan));
   return (plans_[key] = std::move(plan)).get();
 }
 
 absl::Status Products::choose(cudaStream_t stream, const Product& product, const Key& key, Plan& plan) {
-  if (file_ != nullptr) {
-    const std::optional<cublasLtMatmulAlgo_t> kept = file_->find(key.text());
-    if (kept.has_value() && usable(plan, *kept)) {
-      plan.found = true;
-      plan.algorithm = *kept;
-      return absl::OkStatus();
-    }
+  if (key.gelu && gelu_ == Gelu::kApart) return absl::OkStatus();
+  const auto kept = file_ == nullptr ? std::nullopt : file_->find(key.text());
+  if (kept.has_value() && kept->algorithm.has_value() && is_usable(handle_, plan, *kept->algorithm)) {
+    plan.found = true;
+    plan.algorithm = *kept->algorithm;
+    return absl::OkStatus();
   }
-  const std::vector<cublasLtMatmulAlgo_t> algorithms = candidates(key, plan);
-  if (algorithms.empty()) return absl::OkStatus();
-  plan.found = true;
-  plan.algorithm = algorithms[0];
+  if (kept.has_value() && !kept->algorithm.has_value() && key.gelu && gelu_ == Gelu::kMeasured) return absl::OkStatus();
+  const std::vector<cublasLtMatmulAlgo_t> proposed = proposed_algorithms(handle_, plan);
+  if (proposed.empty()) return absl::OkStatus();
   const double work = static_cast<double>(product.m) * static_cast<double>(product.n) * static_cast<double>(product.k);
-  if (!tuning_ || work < kTuneFrom || algorithms.size() == 1 || is_capturing(stream)) return absl::OkStatus();
-  plan.algorithm = algorithms[fastest(stream, product, plan, algorithms)];
-  if (file_ != nullptr) file_->add(key.text(), plan.algorithm);
+  const bool tunes = tuning_ && work >= kTuneFrom && !is_capturing(stream);
+  plan.found = !key.gelu || gelu_ == Gelu::kFused;
+  plan.algorithm = proposed[0];
+  return tunes ? tune(stream, product, key, plan, proposed) : absl::OkStatus();
+}
+
+// The result goes where it belongs, or to a scratch one where that is an input too (accumulate). Leaves the plan as it
+// is where there is no memory for that.
+absl::Status Products::tune(cudaStream_t stream, const Product& product, const Key& key, Plan& plan,
+                            const std::vector<cublasLtMatmulAlgo_t>& proposed) {
+  const absl::StatusOr<std::byte*> workspace = scratch_.get(stream, Scratch::kProduct, kProductWorkspaceBytes);
+  if (!workspace.ok()) return workspace.status();
+  const Product plain = without_gelu(product);
+  const absl::StatusOr<Plan*> plain_plan = key.gelu ? plan_for(stream, plain) : nullptr;
+  if (!plain_plan.ok()) return plain_plan.status();
+  void* d = product.d;
+  const size_t bytes = static_cast<size_t>(product.m) * static_cast<size_t>(product.n) * size_of(product.d_type);
+  if (product.accumulate && cudaMallocAsync(&d, bytes, stream) != cudaSuccess) {
+    cudaGetLastError();
+    return absl::OkStatus();
+  }
+  if (product.accumulate) cudaMemsetAsync(d, 0, bytes, stream);
+
+  Tuner tuner(stream);
+  const auto launch_of = [&](const cublasLtMatmulAlgo_t& algorithm) -> Tuner::Launch {
+    return [&, algorithm] { return launch(stream, product, plan, algorithm, d, *workspace) == CUBLAS_STATUS_SUCCESS; };
+  };
+  const std::vector<Candidate> all =
+      explore(handle_, plan, proposed, [&](const auto& algorithm) { return tuner.once(launch_of(algorithm)); });
+  // The heuristic's first choice is always among those that are compared.
+  std::vector<size_t> finalists = {0};
+  double round_ms = all[0].ms;
+  for (size_t i = 1; i < all.size(); ++i) {
+    if (all[i].ms > kNear * least(all)) continue;
+    finalists.push_back(i);
+    round_ms += all[i].ms;
+  }
+  std::vector<Tuner::Launch> launches;
+  for (size_t i : finalists) launches.push_back(launch_of(all[i].algorithm));
+  if (key.gelu) {
+    launches.push_back([&] {
+      const Plan& with = **plain_plan;
+      const bool ok = with.found ? launch(stream, plain, with, with.algorithm, plain.d, *workspace) == 0
+                                 : launch_product(stream, plain) == cudaSuccess;
+      return ok && launch_gelu(stream, plain.d_type, plain.m * plain.n, plain.d, d) == cudaSuccess;
+    });
+  }
+  const int rounds = std::isfinite(round_ms) ? static_cast<int>(std::clamp(kRoundsMs / round_ms, 3.0, 9.0)) : 3;
+  const std::vector<double> times = tuner.compare(launches, rounds);
+  const auto last = times.begin() + static_cast<std::ptrdiff_t>(finalists.size());
+  const auto best = std::min_element(times.begin(), last);
+  TuningResult result{.candidates = static_cast<int>(all.size()),
+                      .first_ms = times[0],
+                      .proposed_ms = times[0],
+                      .best_ms = *best,
+                      .multiply_adds = static_cast<double>(product.m) * static_cast<double>(product.n) *
+                                       static_cast<double>(product.k)};
+  for (size_t i = 0; i < finalists.size() && finalists[i] < proposed.size(); ++i) {
+    result.proposed_ms = std::min(result.proposed_ms, times[i]);
+  }
+  if (!std::isfinite(*best)) {  // Nothing ran; the caller's own call says why.
+    if (product.accumulate) cudaFreeAsync(d, stream);
+    return absl::OkStatus();
+  }
+  plan.algorithm = all[finalists[static_cast<size_t>(best - times.begin())]].algorithm;
+  plan.found = true;
+  if (key.gelu) {
+    result.apart_ms = times.back();
+    result.gelu_deviation = gelu_deviation(stream, product, launch_of(plan.algorithm));
+    const bool is_fused_better = result.gelu_deviation <= 1 && result.best_ms <= result.apart_ms;
+    plan.found = gelu_ == Gelu::kFused || is_fused_better;
+    result.is_apart = !plan.found;
+  }
+  if (product.accumulate) cudaFreeAsync(d, stream);
+  cudaGetLastError();  // Of candidates that failed.
+  TuningFile::Choice choice;
+  if (plan.found) choice.algorithm = plan.algorithm;
+  if (file_ != nullptr) file_->add(key.text(), choice, plan.found ? result.best_ms : result.apart_ms);
+  log_tuning(key.text(), result);
   return absl::OkStatus();
 }
 
-// In the heuristic's order. Empty: none, whatever the reason.
-std::vector<cublasLtMatmulAlgo_t> Products::candidates(const Key& key, const Plan& plan) const {
-  cublasLtMatmulPreference_t preference = nullptr;
-  if (cublasLtMatmulPreferenceCreate(&preference) != CUBLAS_STATUS_SUCCESS) return {};
-  const auto align = [&](cublasLtMatmulPreferenceAttributes_t attribute, int bytes) {
-    set(preference, attribute, static_cast<uint32_t>(bytes));
-  };
-  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
-  // Never in the type of the output: partial sums of 16 bits would be rounded.
-  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-      static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-  align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.a_alignment);
-  align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.b_alignment);
-  align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.d_alignment);
-  align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.d_alignment);
-  cublasLtMatmulHeuristicResult_t results[kCandidates];
-  int count = 0;
-  if (cublasLtMatmulAlgoGetHeuristic(handle_, plan.op, plan.a, plan.b, plan.d, plan.d, preference, kCandidates, results,
-                                     &count) != CUBLAS_STATUS_SUCCESS) {
-    count = 0;
+// Infinity where it could not be measured.
+double Products::gelu_deviation(cudaStream_t stream, const Product& product, const Tuner::Launch& launch) {
+  float worst = std::numeric_limits<float>::infinity();
+  void* memory = nullptr;
+  if (cudaMallocAsync(&memory, sizeof(worst), stream) != cudaSuccess) return worst;
+  float measured = worst;
+  if (launch() &&
+      launch_gelu_deviation(stream, product.d_type, product.m * product.n, product.before, product.d,
+                            static_cast<float*>(memory)) == cudaSuccess &&
+      cudaMemcpyAsync(&measured, memory, sizeof(measured), cudaMemcpyDeviceToHost, stream) == cudaSuccess &&
+      cudaStreamSynchronize(stream) == cudaSuccess) {
+    worst = measured;
   }
-  cublasLtMatmulPreferenceDestroy(preference);
-  std::vector<cublasLtMatmulAlgo_t> algorithms;
-  for (int i = 0; i < count; ++i) {
-    if (results[i].state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(results[i].algo);
-  }
-  return algorithms;
-}
-
-bool Products::usable(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm) const {
-  cublasLtMatmulHeuristicResult_t result{};
-  return cublasLtMatmulAlgoCheck(handle_, plan.op, plan.a, plan.b, plan.d, plan.d, &algorithm, &result) ==
-             CUBLAS_STATUS_SUCCESS &&
-         result.workspaceSize <= kWorkspaceBytes;
-}
-
-// Index of the fastest; the first where nothing can be measured. Into a scratch result: the real one may be an input
-// too (accumulate). Rounds over all candidates, the best round of each counts: clocks drift while this runs.
-size_t Products::fastest(cudaStream_t stream, const Product& product, const Plan& plan,
-                         const std::vector<cublasLtMatmulAlgo_t>& algorithms) {
-  constexpr int kRounds = 3, kCalls = 3;
-  const size_t bytes = static_cast<size_t>(product.m) * static_cast<size_t>(product.n) * size_of(product.d_type);
-  const absl::StatusOr<std::byte*> workspace = scratch_.get(stream, Scratch::kProduct, kWorkspaceBytes);
-  void* d = nullptr;
-  if (!workspace.ok() || cudaMallocAsync(&d, bytes, stream) != cudaSuccess) {
-    cudaGetLastError();
-    return 0;
-  }
-  cudaMemsetAsync(d, 0, bytes, stream);
-  Timer timer;
-  const auto time = [&](size_t i, int calls) {
-    bool ok = true;
-    timer.start(stream);
-    for (int call = 0; call < calls; ++call) {
-      ok = launch(stream, product, plan, algorithms[i], d, *workspace) == CUBLAS_STATUS_SUCCESS && ok;
-    }
-    const double ms = timer.stop(stream);
-    return ok ? ms / calls : std::numeric_limits<double>::infinity();
-  };
-  std::vector<double> best(algorithms.size(), std::numeric_limits<double>::infinity());
-  for (size_t i = 0; i < best.size(); ++i) {
-    time(i, 1);  // Loads the kernel.
-    best[i] = time(i, 1);
-  }
-  const double guess = *std::min_element(best.begin(), best.end());
-  for (int round = 0; round < kRounds; ++round) {
-    for (size_t i = 0; i < best.size(); ++i) {
-      if (best[i] <= 1.5 * guess) best[i] = std::min(best[i], time(i, kCalls));
-    }
-  }
-  cudaFreeAsync(d, stream);
-  return static_cast<size_t>(std::min_element(best.begin(), best.end()) - best.begin());
+  cudaFreeAsync(memory, stream);
+  return worst;
 }
 
 }  // namespace telar::backend::cuda

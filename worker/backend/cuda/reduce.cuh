@@ -31,20 +31,33 @@ __device__ V warp_sum(V value) {
   return value;
 }
 
-// Sum over a team of kTeam threads, on each of them: a warp, or the whole block, which then has kTeam threads and calls
-// this together.
-template <int kTeam, typename V>
+// Waits for the other threads of the team, of which a block has kTeams.
+template <int kTeam, int kTeams>
+__device__ void team_barrier() {
+  if constexpr (kTeams == 1) {
+    __syncthreads();
+  } else {
+    static_assert(kTeams <= 15);  // A block has 16 barriers, __syncthreads() is the first.
+    asm volatile("bar.sync %0, %1;" ::"r"(static_cast<int>(threadIdx.x) / kTeam + 1), "n"(kTeam) : "memory");
+  }
+}
+
+// Sum over a team of kTeam threads, on each of them, who all call this. A block is kTeams teams, which need not call it
+// as often as each other.
+template <int kTeam, int kTeams = 1, typename V>
 __device__ V team_sum(V value) {
   static_assert(kTeam % 32 == 0);
   value = warp_sum(value);
   if constexpr (kTeam > 32) {
-    __shared__ V parts[kTeam / 32];
-    __syncthreads();  // Those who read the last call's parts are done.
-    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
-    __syncthreads();
-    value = parts[0];
+    constexpr int kWarps = kTeam / 32;
+    __shared__ V parts[kTeams * kWarps];
+    const int warp = threadIdx.x / 32, first = warp / kWarps * kWarps;
+    team_barrier<kTeam, kTeams>();  // Those who read the last call's parts are done.
+    if (threadIdx.x % 32 == 0) parts[warp] = value;
+    team_barrier<kTeam, kTeams>();
+    value = parts[first];
 #pragma unroll
-    for (int i = 1; i < kTeam / 32; ++i) value += parts[i];
+    for (int i = 1; i < kWarps; ++i) value += parts[first + i];
   }
   return value;
 }

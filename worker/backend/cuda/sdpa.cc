@@ -1,5 +1,6 @@
 #include "worker/backend/cuda/sdpa.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -99,7 +100,7 @@ void add_forward(SdpaGraph& g, const AttentionDims& dims, DType dtype) {
 }
 
 // dsum_i = sum_d dO_id O_id; dv = p^T dO; ds = scale p (dO v^T - dsum); dq = ds k; dk = ds^T q.
-void add_backward(SdpaGraph& g, const AttentionDims& dims, DType dtype) {
+void add_backward(SdpaGraph& g, const AttentionDims& dims, DType dtype, bool deterministic) {
   Tensors t(g, dims, dtype);
   Tensor q = t.packed(dims.heads, kQ), k_transposed = t.packed_transposed(dims.kv_heads, kK);
   Tensor v_transposed = t.packed_transposed(dims.kv_heads, kV);
@@ -129,6 +130,10 @@ void add_backward(SdpaGraph& g, const AttentionDims& dims, DType dtype) {
   grouped(g.reshape(ds, t.scores_transposed()), q, kDKFull, kDK);
   Tensor k = g.reshape(k_transposed,
                        g.tensor(kFloat, {dims.batch, dims.kv_heads, dims.sequence, dims.head_dim}, t.packed_strides()));
+  if (deterministic) {
+    g.matmul(ds, k, t.packed(dims.heads, kDQ));  // From ds in cuDNN's workspace, in order.
+    return;
+  }
   // Summed by atomics into dq_sum, which cuDNN clears itself.
   Tensor dq_sum = g.matmul(ds, k, t.head_major(kFloat, kDQSum));
   g.pointwise(CUDNN_POINTWISE_IDENTITY, dq_sum, nullptr, t.packed(dims.heads, kDQ));
@@ -151,10 +156,10 @@ struct Scalars {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Sdpa>> Sdpa::create(Scratch& scratch) {
+absl::StatusOr<std::unique_ptr<Sdpa>> Sdpa::create(bool deterministic, Scratch& scratch) {
   cudnnHandle_t handle = nullptr;
   TELAR_RETURN_IF_ERROR(to_status(cudnnCreate(&handle), "cudnnCreate"));
-  return std::unique_ptr<Sdpa>(new Sdpa(handle, scratch));
+  return std::unique_ptr<Sdpa>(new Sdpa(handle, deterministic, scratch));
 }
 
 Sdpa::~Sdpa() {
@@ -181,7 +186,7 @@ absl::StatusOr<SdpaGraph*> Sdpa::plan_for(cudaStream_t stream, const AttentionDi
   }
   auto graph = std::make_unique<SdpaGraph>();
   if (backward) {
-    add_backward(*graph, dims, dtype);
+    add_backward(*graph, dims, dtype, deterministic_);
   } else {
     add_forward(*graph, dims, dtype);
   }
@@ -214,41 +219,67 @@ absl::Status Sdpa::forward(cudaStream_t stream, const AttentionDims& dims, In qk
                           *workspace);
 }
 
+// A part's statistics are aligned to 16 bytes, as the plan has them.
+int64_t Sdpa::part_of(const AttentionDims& dims) const {
+  if (!deterministic_) return dims.batch;
+  const int64_t one = 2 * dims.heads * dims.sequence * dims.sequence;
+  const int64_t unit = dims.heads * dims.sequence % 4 == 0 ? 1 : 4;
+  return std::min(dims.batch, std::max<int64_t>(kScoreBytes / one / unit, 1) * unit);
+}
+
 absl::Status Sdpa::backward(cudaStream_t stream, const AttentionDims& dims, In qkv, In o, In lse, In d_o, Out dqkv) {
   const std::lock_guard lock(mutex_);
-  const absl::StatusOr<SdpaGraph*> plan = plan_for(stream, dims, qkv.dtype, true);
+  AttentionDims part = dims, rest = dims;
+  part.batch = part_of(dims);
+  rest.batch = dims.batch % part.batch;
+  // Both plans before anything is enqueued.
+  const absl::StatusOr<SdpaGraph*> plan = plan_for(stream, part, qkv.dtype, true);
   if (!plan.ok()) return plan.status();
+  const absl::StatusOr<SdpaGraph*> rest_plan = rest.batch == 0 ? *plan : plan_for(stream, rest, qkv.dtype, true);
+  if (!rest_plan.ok()) return rest_plan.status();
+  TELAR_RETURN_IF_ERROR(to_status(cudnnSetStream(handle_, stream), "cudnnSetStream"));
+  int64_t first = 0;
+  for (; first + part.batch <= dims.batch; first += part.batch) {
+    TELAR_RETURN_IF_ERROR(backward_part(stream, **plan, part, first, qkv, o, lse, d_o, dqkv));
+  }
+  if (rest.batch == 0) return absl::OkStatus();
+  return backward_part(stream, **rest_plan, rest, first, qkv, o, lse, d_o, dqkv);
+}
+
+absl::Status Sdpa::backward_part(cudaStream_t stream, const SdpaGraph& plan, const AttentionDims& dims, int64_t first,
+                                 In qkv, In o, In lse, In d_o, Out dqkv) {
   const auto rows = static_cast<size_t>(dims.batch * dims.heads * dims.sequence);
   const size_t elements = rows * static_cast<size_t>(dims.head_dim);
   const bool is_grouped = dims.heads != dims.kv_heads;
-  const size_t dq_bytes = rounded_up(elements * 4), dsum_bytes = rounded_up(rows * 4);
+  const size_t dq_bytes = deterministic_ ? 0 : rounded_up(elements * 4), dsum_bytes = rounded_up(rows * 4);
   const size_t full_bytes = is_grouped ? rounded_up(elements * 2) : 0;
   const auto scratch =
-      scratch_.get(stream, Scratch::kAttention, dq_bytes + dsum_bytes + 2 * full_bytes + (*plan)->workspace_bytes());
+      scratch_.get(stream, Scratch::kAttention, dq_bytes + dsum_bytes + 2 * full_bytes + plan.workspace_bytes());
   if (!scratch.ok()) return scratch.status();
-  TELAR_RETURN_IF_ERROR(to_status(cudnnSetStream(handle_, stream), "cudnnSetStream"));
   std::byte *const dq_sum = *scratch, *const dsum = dq_sum + dq_bytes, *const dk_full = dsum + dsum_bytes;
   std::byte *const dv_full = dk_full + full_bytes, *const workspace = dv_full + full_bytes;
   Scalars scalars(dims);
-  const Packed x(qkv.data, dims), dx(dqkv.data, dims);
-  return (*plan)->execute(handle_,
-                          {{kQ, x.q},
-                           {kK, x.k},
-                           {kV, x.v},
-                           {kO, o.data},
-                           {kLse, lse.data},
-                           {kDO, d_o.data},
-                           {kDQ, dx.q},
-                           {kDK, dx.k},
-                           {kDV, dx.v},
-                           {kScale, &scalars.scale},
-                           {kMaskValue, &scalars.mask_value},
-                           {kOne, &scalars.one},
-                           {kDQSum, dq_sum},
-                           {kDSum, dsum},
-                           {kDKFull, dk_full},
-                           {kDVFull, dv_full}},
-                          workspace);
+  const int64_t token = first * dims.sequence, width = (dims.heads + 2 * dims.kv_heads) * dims.head_dim;
+  const int64_t packed_bytes = token * width * 2, output_bytes = token * dims.heads * dims.head_dim * 2;
+  const Packed x(qkv.data + packed_bytes, dims), dx(dqkv.data + packed_bytes, dims);
+  return plan.execute(handle_,
+                      {{kQ, x.q},
+                       {kK, x.k},
+                       {kV, x.v},
+                       {kO, o.data + output_bytes},
+                       {kLse, lse.data + token * dims.heads * static_cast<int64_t>(sizeof(float))},
+                       {kDO, d_o.data + output_bytes},
+                       {kDQ, dx.q},
+                       {kDK, dx.k},
+                       {kDV, dx.v},
+                       {kScale, &scalars.scale},
+                       {kMaskValue, &scalars.mask_value},
+                       {kOne, &scalars.one},
+                       {kDQSum, dq_sum},
+                       {kDSum, dsum},
+                       {kDKFull, dk_full},
+                       {kDVFull, dv_full}},
+                      workspace);
 }
 
 }  // namespace telar::backend::cuda

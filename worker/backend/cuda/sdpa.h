@@ -19,12 +19,16 @@ namespace telar::backend::cuda {
 
 // Tensors as in kernels.h, all bf16 or all f16 but lse, and aligned to 16 bytes.
 // Plans are made once a shape, a third of a second each, and scratch grows then: not under stream capture, where a
-// first call is FAILED_PRECONDITION. The backward sums dq with f32 atomics: the last bits of dq can differ from run to
-// run. Its scratch is 4 (D + 1) bytes a query head and token, and 4 D more with grouped heads. Threads: any.
+// first call is FAILED_PRECONDITION. The backward sums dq with f32 atomics, so that the last bits of dq can differ from
+// run to run, unless `deterministic`. Its scratch is 4 (D + 1) bytes a query head and token, and 4 D more with grouped
+// heads. Deterministic, cuDNN keeps the gradients of all scores, 2 S bytes a query head and token, instead of the 4 D
+// of dq: the batch is then taken in parts whose scores need at most kScoreBytes, or one by one. Threads: any.
 class Sdpa {
  public:
   // `scratch` outlives it. The device must be current here and in every call.
-  static absl::StatusOr<std::unique_ptr<Sdpa>> create(Scratch& scratch);
+  static constexpr int64_t kScoreBytes = int64_t{1} << 30;
+
+  static absl::StatusOr<std::unique_ptr<Sdpa>> create(bool deterministic, Scratch& scratch);
   ~Sdpa();
 
   // Whether it may be asked; cuDNN can still refuse (UNIMPLEMENTED, nothing was enqueued).
@@ -37,10 +41,17 @@ class Sdpa {
   using Plan = std::unique_ptr<SdpaGraph>;
   using Key = std::tuple<DType, int64_t, int64_t, int64_t, int64_t, int64_t, bool>;
 
-  Sdpa(cudnnHandle_t handle, Scratch& scratch) : handle_(handle), scratch_(scratch) {}
+  Sdpa(cudnnHandle_t handle, bool deterministic, Scratch& scratch)
+      : handle_(handle), deterministic_(deterministic), scratch_(scratch) {}
+  // How many sequences of the batch the backward takes at once.
+  int64_t part_of(const AttentionDims& dims) const;
+  // Those of the batch from `first` on that `dims.batch` says; `plan` is for so many.
+  absl::Status backward_part(cudaStream_t stream, const SdpaGraph& plan, const AttentionDims& dims, int64_t first,
+                             In qkv, In o, In lse, In d_o, Out dqkv);
   absl::StatusOr<SdpaGraph*> plan_for(cudaStream_t stream, const AttentionDims& dims, DType dtype, bool backward);
 
   const cudnnHandle_t handle_;
+  const bool deterministic_;
   Scratch& scratch_;
   std::mutex mutex_;  // One handle serves all streams, one call at a time.
   std::map<Key, Plan> plans_;

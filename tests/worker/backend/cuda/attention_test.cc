@@ -141,6 +141,33 @@ TEST_P(CudaAttention, CanBeCapturedAndRepeats) {
   }
 }
 
+// In parts of the batch, the last one smaller, since all scores need more than is allowed; and in one.
+TEST_F(CudaAttention, DeterministicBackward) {
+  auto deterministic = cuda::LibraryOps::create(0, true);
+  ASSERT_TRUE(deterministic.ok()) << deterministic.status();
+  for (const AttentionDims& d : {AttentionDims{3, 8192, 4, 4, 32}, AttentionDims{2, 1024, 12, 4, 64}}) {
+    SCOPED_TRACE(name(d));
+    const int64_t tokens = d.batch * d.sequence, width = shape(d).width(), out = d.heads * d.head_dim;
+    Tensor qkv = tensor(DType::kBF16, {tokens, width}, uniform(tokens * width));
+    Tensor d_o = tensor(DType::kBF16, {tokens, out}, uniform(tokens * out));
+    Tensor o = filled(DType::kBF16, {tokens, out}, NAN), lse = filled(DType::kF32, {d.batch, d.heads, d.sequence}, NAN);
+    ok(ops().attention(stream(), d, qkv.in(), o.out(), lse.out()));
+    Tensor atomics = filled(DType::kBF16, {tokens, width}, NAN);
+    ok(ops().attention_backward(stream(), d, qkv.in(), o.in(), lse.in(), d_o.in(), atomics.out()));
+    std::vector<uint8_t> first;
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      Tensor dqkv = filled(DType::kBF16, {tokens, width}, NAN);
+      ok((*deterministic)->attention_backward(stream(), d, qkv.in(), o.in(), lse.in(), d_o.in(), dqkv.out()));
+      if (repeat == 0) {
+        first = dqkv.bytes();
+        expect_close(dqkv.values(), atomics.values(), {0.02, 0.02}, "dqkv");
+      }
+      EXPECT_EQ(dqkv.bytes(), first);
+    }
+    rig().release();
+  }
+}
+
 TEST_F(CudaAttention, AFirstCallUnderCaptureIsRefused) {
   const AttentionDims d{1, 192, 1, 1, 64};
   Tensor qkv = tensor(DType::kBF16, {192, 192}, random(192 * 192)), o = filled(DType::kBF16, {192, 64}, 0);

@@ -61,7 +61,7 @@ void LibraryRig::release() {
 void LibraryTest::SetUp() {
   if (gpu_count() < 1) GTEST_SKIP() << "no GPU";
   rig_ = std::make_unique<LibraryRig>();
-  auto ops = cuda::LibraryOps::create(0);
+  auto ops = cuda::LibraryOps::create(0, false);
   ASSERT_TRUE(ops.ok()) << ops.status();
   ops_ = *std::move(ops);
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <string>
 #include <thread>
 
 #include "tests/worker/backend/cuda/library_rig.h"
@@ -178,6 +179,39 @@ TEST_F(CudaLinearModels, AllThreeProducts) {
   }
 }
 
+// Large enough to be tuned, and so perhaps fused, and as it is when forced either way.
+TEST_F(CudaLinearModels, Gelu) {
+  constexpr DType kType = DType::kBF16;
+  const int64_t tokens = 2048, out = 3072, in = 768;
+  Tensor x = tensor(kType, {tokens, in}, uniform(tokens * in)), w = tensor(kType, {out, in}, uniform(out * in));
+  Tensor bias = tensor(kType, {out}, uniform(out));
+  const Values xs = x.values(), ws = w.values(), biases = bias.values();
+  for (const char* how : {"measured", "fused", "apart"}) {
+    SCOPED_TRACE(how);
+    setenv("TELAR_GELU", how, 1);
+    auto fresh = cuda::LibraryOps::create(0, false);
+    unsetenv("TELAR_GELU");
+    ASSERT_TRUE(fresh.ok()) << fresh.status();
+    Tensor before = filled(kType, {tokens, out}, NAN), after = filled(kType, {tokens, out}, NAN);
+    ok((*fresh)->linear_gelu(stream(), x.in(), w.in(), bias.in(), before.out(), after.out()));
+    check_some(before, tokens, out, long_sums(kType, in), "before", [&](int64_t t, int64_t n) {
+      double sum = biases[n];
+      for (int64_t k = 0; k < in; ++k) sum += xs[t * in + k] * ws[n * in + k];
+      return sum;
+    });
+    // Against what is stored, from which the one that was not rounded is half a unit away. Forced, the GELU is allowed
+    // an approximate tanh.
+    const Values stored = before.values(), got = after.values();
+    const double tanh_error = std::string(how) == "fused" ? 1e-3 : 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      const double moved = std::abs(stored[i]) / 256, slope = std::abs(reference::gelu_derivative(stored[i])) + moved;
+      const double want = reference::gelu(stored[i]);
+      ASSERT_NEAR(got[i], want, 2e-5 + 1.02 * (std::abs(want) / 256 + moved * slope) + tanh_error * std::abs(stored[i]))
+          << "after, of " << stored[i];
+    }
+  }
+}
+
 // Sums that TF32 would get wrong by its 2^-11.
 TEST_F(CudaLinearModels, FloatIsNotRounded) {
   const int64_t tokens = 128, out = 256, in = 512;
@@ -227,7 +261,7 @@ TEST_F(CudaLinearModels, ChoicesAreKeptInAFile) {
          w = tensor(DType::kBF16, {out, in}, uniform(out * in));
   Tensor first = filled(DType::kBF16, {tokens, out}, 0), second = filled(DType::kBF16, {tokens, out}, 0);
   for (Tensor* y : {&first, &second}) {
-    auto fresh = cuda::LibraryOps::create(0);
+    auto fresh = cuda::LibraryOps::create(0, false);
     ASSERT_TRUE(fresh.ok()) << fresh.status();
     ok((*fresh)->linear(stream(), x.in(), w.in(), In(), y->out()));
     std::ifstream file(path);
