@@ -8,6 +8,7 @@
 // them in order.
 #pragma once
 
+#include "worker/backend/cuda/async_copy.cuh"
 #include "worker/backend/cuda/pack.cuh"
 #include "worker/backend/cuda/reduce.cuh"
 
@@ -88,17 +89,6 @@ __global__ void __launch_bounds__(norm_threads(kTeam))
     store_pack<kVector, kN>(y + start, at(p), width, rounded<T>(results));
   }
 }
-
-// 16 bytes from global to shared memory, both so aligned, or as many zeros. The thread sees them behind
-// wait_for_copies() of the group that they were committed in.
-__device__ inline void copy_pack_async(void* to, const void* from, bool is_there) {
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(is_there ? 16 : 0)
-               : "memory");
-}
-__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// All but the last group.
-__device__ inline void wait_for_copies() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }
 
 // Makes the compiler load again what lies there, which it would else keep in registers for all rows.
 template <typename W>
