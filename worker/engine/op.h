@@ -78,6 +78,7 @@ struct Op {
   Lane lane;
   Phase phase = Phase::kOther;
   std::vector<Access> accesses;
+  std::vector<backend::View> arguments;  // Its tensors in the order of the call, for messages; none where made by hand.
   Cost cost;
   std::function<absl::Status(const RunContext&, backend::Stream&)> run;
 };

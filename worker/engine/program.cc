@@ -38,6 +38,17 @@ std::string Lane::to_string() const {
   return "?";
 }
 
+std::string Program::describe(OpId op) const {
+  const Op& what = ops_[op];
+  std::string arguments;
+  for (const backend::View& view : what.arguments) {
+    absl::StrAppend(&arguments, arguments.empty() ? " (" : ", ", buffers_[view.buffer].name, " ",
+                    std::string(backend::name_of(view.dtype)), " ", view.shape.to_string());
+  }
+  if (!arguments.empty()) arguments += ")";
+  return absl::StrCat("op '", what.name, "'", arguments, " on lane ", what.lane.to_string());
+}
+
 OpId Program::add_op(Op op) {
   ops_.push_back(std::move(op));
   return static_cast<OpId>(ops_.size() - 1);
