@@ -116,14 +116,14 @@ struct Products::Plan {
   }
 };
 
-Products::Products(cublasLtHandle_t handle, Scratch& scratch) : handle_(handle), scratch_(scratch) {}
+Products::Products(cublasLtHandle_t handle, Workspaces& scratch) : handle_(handle), scratch_(scratch) {}
 
 Products::~Products() {
   plans_.clear();
   cublasLtDestroy(handle_);
 }
 
-absl::StatusOr<std::unique_ptr<Products>> Products::create(int device, Scratch& scratch) {
+absl::StatusOr<std::unique_ptr<Products>> Products::create(int device, Workspaces& scratch) {
   cublasLtHandle_t handle = nullptr;
   TELAR_RETURN_IF_ERROR(to_status(cublasLtCreate(&handle), "cublasLtCreate"));
   std::unique_ptr<Products> products(new Products(handle, scratch));
@@ -170,7 +170,7 @@ absl::Status Products::run(cudaStream_t stream, const Product& product) {
   absl::StatusOr<Plan*> plan = plan_for(stream, product);
   if (!plan.ok()) return plan.status();
   if (!(*plan)->found) return to_status(launch_product(stream, product), "product");
-  absl::StatusOr<std::byte*> workspace = scratch_.get(stream, Scratch::kProduct, kWorkspaceBytes);
+  absl::StatusOr<std::byte*> workspace = scratch_.get("product", stream, kWorkspaceBytes);
   if (!workspace.ok()) return workspace.status();
   if (product.bias != nullptr) {
     const cublasStatus_t status = set((*plan)->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
@@ -258,7 +258,7 @@ size_t Products::fastest(cudaStream_t stream, const Product& product, const Plan
                          const std::vector<cublasLtMatmulAlgo_t>& algorithms) {
   constexpr int kRounds = 3, kCalls = 3;
   const size_t bytes = static_cast<size_t>(product.m) * static_cast<size_t>(product.n) * size_of(product.d_type);
-  const absl::StatusOr<std::byte*> workspace = scratch_.get(stream, Scratch::kProduct, kWorkspaceBytes);
+  const absl::StatusOr<std::byte*> workspace = scratch_.get("product", stream, kWorkspaceBytes);
   void* d = nullptr;
   if (!workspace.ok() || cudaMallocAsync(&d, bytes, stream) != cudaSuccess) {
     cudaGetLastError();

@@ -11,8 +11,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "worker/backend/cuda/scratch.h"
 #include "worker/backend/cuda/sdpa_graph.h"
+#include "worker/backend/cuda/workspace.h"
 #include "worker/backend/kernels.h"
 
 namespace telar::backend::cuda {
@@ -24,7 +24,7 @@ namespace telar::backend::cuda {
 class Sdpa {
  public:
   // `scratch` outlives it. The device must be current here and in every call.
-  static absl::StatusOr<std::unique_ptr<Sdpa>> create(Scratch& scratch);
+  static absl::StatusOr<std::unique_ptr<Sdpa>> create(Workspaces& scratch);
   ~Sdpa();
 
   // Whether it may be asked; cuDNN can still refuse (UNIMPLEMENTED, nothing was enqueued).
@@ -37,11 +37,11 @@ class Sdpa {
   using Plan = std::unique_ptr<SdpaGraph>;
   using Key = std::tuple<DType, int64_t, int64_t, int64_t, int64_t, int64_t, bool>;
 
-  Sdpa(cudnnHandle_t handle, Scratch& scratch) : handle_(handle), scratch_(scratch) {}
+  Sdpa(cudnnHandle_t handle, Workspaces& scratch) : handle_(handle), scratch_(scratch) {}
   absl::StatusOr<SdpaGraph*> plan_for(cudaStream_t stream, const AttentionDims& dims, DType dtype, bool backward);
 
   const cudnnHandle_t handle_;
-  Scratch& scratch_;
+  Workspaces& scratch_;
   std::mutex mutex_;  // One handle serves all streams, one call at a time.
   std::map<Key, Plan> plans_;
 };
