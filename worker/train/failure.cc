@@ -17,7 +17,7 @@ absl::Status with_class(v1::FailureClass failure_class, absl::Status status) {
 
 absl::Status with_prefix(const std::string& prefix, const absl::Status& status) {
   if (status.ok()) return status;
-  absl::Status longer(status.code(), absl::StrCat(prefix, ": ", status.message()));
+  absl::Status longer(status.code(), absl::StrCat(prefix, status.message()));
   status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) { longer.SetPayload(url, payload); });
   return longer;
 }

@@ -11,7 +11,7 @@ namespace telar::train {
 // The same error, marked. The first mark stays: the place nearest to the cause knows best.
 absl::Status with_class(v1::FailureClass failure_class, absl::Status status);
 
-// The same error, mark included, with `prefix` and ": " in front of its message.
+// The same error, mark included, with `prefix` in front of its message.
 absl::Status with_prefix(const std::string& prefix, const absl::Status& status);
 
 // The mark, or else what the code says: RESOURCE_EXHAUSTED is out of memory, UNAVAILABLE and DEADLINE_EXCEEDED are

@@ -198,7 +198,7 @@ absl::Status Replica::failed_step(const absl::Status& seen) {
   const uint64_t last = failed <= submitted_ ? failed : submitted_;
   std::string steps = absl::StrCat("step ", number(first));
   if (last != first) absl::StrAppend(&steps, " or ", number(last));
-  return with_prefix(steps, cause);
+  return with_prefix(absl::StrCat(steps, ": "), cause);
 }
 
 absl::StatusOr<StepResult> Replica::train_step(uint64_t step, std::span<const int32_t> inputs,

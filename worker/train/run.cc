@@ -218,7 +218,7 @@ class Run {
   }
 
   absl::Status named(const absl::Status& status) const {
-    return with_prefix(absl::StrCat("rank ", plan_.rank()), status);
+    return with_prefix(absl::StrCat("rank ", plan_.rank(), ", "), status);
   }
 
   absl::Status check_finite(const StepResult& result) {
