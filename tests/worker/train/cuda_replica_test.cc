@@ -66,7 +66,7 @@ TEST_F(CudaReplicaTest, Bf16StepsAreCapturedAndClose) {
 TEST_F(CudaReplicaTest, StepsAllocateNothing) {
   const auto replica = create(Replica::Execution::kLanes, true);
   const auto [inputs, targets] = testing::tiny_batch(1);
-  const auto half = std::span(inputs).first(32);
+  const auto half = std::span(inputs).first(testing::kMicro * testing::kSequence);
   for (int batch = 0; batch < 3; ++batch) ASSERT_TRUE(replica->eval_batch(half, half).ok());
   testing::train(*replica, 3, 2);
   ASSERT_TRUE(replica->graph_state().captured) << replica->graph_state().why_not;
@@ -83,7 +83,8 @@ TEST_F(CudaReplicaTest, StepsAllocateNothing) {
 TEST_F(CudaReplicaTest, AGraphSurvivesWhatIsBetweenSteps) {
   const auto replica = create(Replica::Execution::kLanes, true), plain = create(Replica::Execution::kLanes, false);
   const auto [inputs, targets] = testing::tiny_batch(7);
-  const auto half = std::span(inputs).first(32), wanted = std::span(targets).first(32);
+  const auto half = std::span(inputs).first(testing::kMicro * testing::kSequence),
+             wanted = std::span(targets).first(testing::kMicro * testing::kSequence);
   for (int round = 0; round < 4; ++round) {
     EXPECT_EQ(testing::train(*replica, 3, 2), testing::train(*plain, 3, 2));
     EXPECT_EQ(replica->eval_batch(half, wanted).value(), plain->eval_batch(half, wanted).value());

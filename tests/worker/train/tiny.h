@@ -1,4 +1,4 @@
-// A model of a few thousand parameters and batches for it.
+// A small model and batches for it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,21 +13,24 @@
 
 namespace telar::train::testing {
 
+inline constexpr int64_t kSequence = 64, kMicro = 2, kBatch = 4, kVocab = 257;
+
+// Heads and sequences are large enough for what GPUs have fast attention for.
 inline v1::JobSpec tiny_spec(v1::Precision precision = v1::FP32, uint32_t replicas = 1) {
   v1::JobSpec spec;
   spec.set_name("tiny");
   spec.set_seed(5);
   spec.mutable_model()->set_architecture(v1::LLAMA);
   spec.mutable_model()->set_layers(2);
-  spec.mutable_model()->set_hidden(32);
+  spec.mutable_model()->set_hidden(64);
   spec.mutable_model()->set_heads(2);
-  spec.mutable_model()->set_ffn(48);
-  spec.mutable_model()->set_vocab(257);
+  spec.mutable_model()->set_ffn(96);
+  spec.mutable_model()->set_vocab(kVocab);
   spec.mutable_data()->add_train("/tiny.bin");
   spec.mutable_data()->set_format(v1::DataSpec::LLMC_BIN);
-  spec.mutable_batch()->set_global(4 * replicas);
-  spec.mutable_batch()->set_micro(2);
-  spec.mutable_batch()->set_sequence_length(16);
+  spec.mutable_batch()->set_global(kBatch * replicas);
+  spec.mutable_batch()->set_micro(kMicro);
+  spec.mutable_batch()->set_sequence_length(kSequence);
   spec.mutable_precision()->set_compute(precision);
   spec.mutable_resources()->set_devices(replicas);
   spec.mutable_optimizer()->set_learning_rate(3e-3);
@@ -40,9 +43,9 @@ inline v1::JobSpec tiny_spec(v1::Precision precision = v1::FP32, uint32_t replic
 // Step `step`'s inputs and targets for one replica of tiny_spec().
 inline std::pair<std::vector<int32_t>, std::vector<int32_t>> tiny_batch(uint64_t step) {
   std::mt19937_64 random(step);
-  std::vector<int32_t> inputs(4 * 16), targets(4 * 16);
-  for (int32_t& id : inputs) id = static_cast<int32_t>(random() % 257);
-  for (int32_t& id : targets) id = static_cast<int32_t>(random() % 257);
+  std::vector<int32_t> inputs(kBatch * kSequence), targets(kBatch * kSequence);
+  for (int32_t& id : inputs) id = static_cast<int32_t>(random() % kVocab);
+  for (int32_t& id : targets) id = static_cast<int32_t>(random() % kVocab);
   return {inputs, targets};
 }
 
