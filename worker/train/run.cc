@@ -41,6 +41,9 @@ struct Pace {
 // scale is found: they count once it cannot go down any more.
 constexpr int kMostBadSteps = 10;
 
+// Steps of a start by which all is tuned, allocated and captured.
+constexpr uint64_t kSettlingSteps = 3;
+
 double peak_flops(const backend::DeviceInfo& info, v1::Precision precision) {
   if (precision == v1::BF16) return info.peak_flops_bf16;
   return precision == v1::FP16 ? info.peak_flops_f16 : info.peak_flops_f32;
@@ -165,7 +168,7 @@ class Run {
     options.micro_batches = static_cast<uint32_t>(replica_->shape().micro_batches);
     auto loader = data::BatchLoader::start(*dataset_->train, options);
     if (!loader.ok()) return with_class(v1::DATA, loader.status());
-    submitted_ = outcome_.step;
+    submitted_ = start_step_ = outcome_.step;
     while (outcome_.step < spec_.schedule().steps() && !outcome_.interrupted) {
       const absl::Status status = one_step(**loader);
       if (!status.ok()) return status;
@@ -258,6 +261,10 @@ class Run {
       time.set_phase(name);
       time.set_seconds(value);
     };
+    if (outcome_.step == start_step_ + kSettlingSteps) {
+      const absl::Status status = report_device(report);
+      if (!status.ok()) return status;
+    }
     phase("data_wait", pace.data_wait);
     phase("device", pace.device);
     phase("host", std::max(0.0, pace.seconds - pace.data_wait - pace.device));
@@ -266,6 +273,26 @@ class Run {
       if (!status.ok()) return status;
     }
     return events_.write(event);
+  }
+
+  // What the device holds beside the plan, and how steps get there.
+  absl::Status report_device(v1::StepReport& report) {
+    const auto overhead = device_->overhead();
+    if (!overhead.ok()) return overhead.status();
+    if (overhead->workspaces == 0 && overhead->context == 0) return absl::OkStatus();  // The device is the host.
+    const auto use = [&](const char* memory_class, uint64_t bytes) {
+      v1::MemoryUse& made = *report.add_memory();
+      made.set_memory_class(memory_class);
+      made.set_bytes(bytes);
+    };
+    use("kernels", overhead->workspaces);
+    use("context", overhead->context);
+    const engine::GraphState& graph = replica_->graph_state();
+    spdlog::info("beside the plan: {} MiB of workspaces, {} MiB of context; steps run {}", overhead->workspaces >> 20,
+                 overhead->context >> 20,
+                 graph.captured ? absl::StrCat("from a graph of ", graph.nodes, " nodes")
+                                : absl::StrCat("op by op: ", graph.why_not));
+    return absl::OkStatus();
   }
 
   bool is_due(uint64_t every, uint64_t step) const {
@@ -364,6 +391,7 @@ class Run {
   std::unique_ptr<MetricsFile> metrics_;
 
   RunOutcome outcome_;
+  uint64_t start_step_ = 0;
   uint64_t submitted_ = 0;      // Steps; up to StepBuffers::kSlots more than outcome_.step.
   bool stopping_ = false;       // Some rank asked to.
   Clock::time_point last_end_;  // Of the last finished step.
