@@ -42,8 +42,8 @@ class Executor {
   // itself may come without one: only the sequential executor knows which op was running.
   virtual absl::Status wait() = 0;
   absl::Status run() {
-    absl::Status status = submit();
-    return status.ok() ? wait() : status;
+    const absl::Status status = submit(), done = wait();  // Also after an error: nothing may be in flight.
+    return status.ok() ? done : status;
   }
   // The stream whose order runs keep.
   virtual backend::Stream& origin() = 0;

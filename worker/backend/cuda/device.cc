@@ -187,7 +187,9 @@ class CudaDevice final : public Device {
   absl::StatusOr<std::unique_ptr<Event>> create_event() override {
     if (absl::Status status = select(); !status.ok()) return status;
     cudaEvent_t event = nullptr;
-    absl::Status status = to_status(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+    // A host that waits for a step sleeps: the device has the next one, and the data loader wants the core.
+    constexpr unsigned kFlags = cudaEventDisableTiming | cudaEventBlockingSync;
+    absl::Status status = to_status(cudaEventCreateWithFlags(&event, kFlags), "cudaEventCreate");
     if (!status.ok()) return status;
     return std::make_unique<CudaEvent>(event);
   }
