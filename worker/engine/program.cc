@@ -41,9 +41,10 @@ std::string Lane::to_string() const {
 std::string Program::describe(OpId op) const {
   const Op& what = ops_[op];
   std::string arguments;
-  for (const backend::View& view : what.arguments) {
-    absl::StrAppend(&arguments, arguments.empty() ? " (" : ", ", buffers_[view.buffer].name, " ",
-                    std::string(backend::name_of(view.dtype)), " ", view.shape.to_string());
+  for (const Access& access : what.accesses) {
+    if (access.shape.rank() == 0) continue;  // Made by hand.
+    absl::StrAppend(&arguments, arguments.empty() ? " (" : ", ", buffers_[access.buffer].name, " ",
+                    std::string(backend::name_of(access.dtype)), " ", access.shape.to_string());
   }
   if (!arguments.empty()) arguments += ")";
   return absl::StrCat("op '", what.name, "'", arguments, " on lane ", what.lane.to_string());

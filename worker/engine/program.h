@@ -123,8 +123,8 @@ class Program {
   static void add_access(Op& op, const T& argument) {
     if constexpr (std::is_base_of_v<backend::View, T>) {
       if (argument.buffer == backend::kNoBuffer) return;
-      op.accesses.push_back({argument.buffer, argument.offset, argument.offset + argument.bytes(), T::kMode});
-      op.arguments.push_back(argument);
+      op.accesses.push_back({argument.buffer, argument.offset, argument.offset + argument.bytes(), T::kMode,
+                             argument.dtype, argument.shape});
     }
   }
 
