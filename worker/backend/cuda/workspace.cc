@@ -33,6 +33,7 @@ absl::Status Workspaces::grow(const char* op, cudaStream_t stream, size_t bytes,
     TELAR_RETURN_IF_ERROR(to_status(cudaFree(block.data), absl::StrCat(op, ": workspace: cudaFree")));
   }
   block = Block();
+  bytes = (bytes + kUnit - 1) / kUnit * kUnit;
   void* data = nullptr;
   const cudaError_t error = cudaMalloc(&data, bytes);
   if (error == cudaErrorMemoryAllocation) {

@@ -14,11 +14,14 @@
 namespace telar::backend::cuda {
 
 // One block a stream, as large as the largest need so far: calls on one stream follow each other, those of different
-// streams do not. Blocks grow while a program runs for the first time, and never under capture, where nothing can be
-// allocated. One whose address went into a graph stays where it is, and is kept beside a larger one.
+// streams do not. Blocks grow while a program runs for the first time, in units that make that rare, as the device
+// stands still meanwhile; and never under capture, where nothing can be allocated. One whose address went into a graph
+// stays where it is, and is kept beside a larger one.
 // Threads: any, one a stream.
 class Workspaces {
  public:
+  static constexpr size_t kUnit = size_t{32} << 20;  // Blocks are multiples of it.
+
   Workspaces() = default;
   Workspaces(const Workspaces&) = delete;
   ~Workspaces();  // All streams are done.

@@ -127,6 +127,8 @@ TEST_P(CudaNccl, CanBeCaptured) {
     EXPECT_EQ(communicator.all_reduce(rig.stream(), ReduceOp::kSum, x.inout()), absl::OkStatus());
     ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
     ASSERT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+    ASSERT_EQ(cudaGraphUpload(exec, stream), cudaSuccess);
+    finish(rig, meeting);
     for (int launch = 0; launch < kLaunches; ++launch) EXPECT_EQ(cudaGraphLaunch(exec, stream), cudaSuccess);
     finish(rig, meeting);
     EXPECT_EQ(x.values(), want);
