@@ -18,6 +18,9 @@ namespace telar::backend {
 class Event {
  public:
   virtual ~Event() = default;
+  // Blocks the host until the latest record that was submitted is reached; returns at once without one. An error is
+  // one of the device; those of the stream's work are not the event's business.
+  virtual absl::Status synchronize() = 0;
 };
 
 // Work in order. On a GPU a CUDA stream: `submit` calls `work` at once, which enqueues kernels. On the CPU a thread:
@@ -29,11 +32,23 @@ class Stream {
   // `work` must stay alive until the stream is synchronized.
   virtual void submit(const std::function<absl::Status(Stream&)>& work) = 0;
   virtual void record(Event&) = 0;
-  virtual void wait(Event&) = 0;           // Later work of this stream starts after the event's record.
+  virtual void wait(Event&) = 0;  // Later work of this stream starts after the event's record.
+  // Copies in the stream's order and returns at once. Each end is device memory or memory of allocate_pinned(), and
+  // stays as it is until the copy is done.
+  virtual void copy(void* to, const void* from, size_t bytes) = 0;
   virtual absl::Status synchronize() = 0;  // Blocks the host until all submitted work is done.
 };
 
-// RAII over device memory, aligned to 256 bytes, zeroed.
+// Work that was captured once and can be enqueued again as a whole, with the addresses and the scalars of the capture.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+  // In the stream's order, on as many streams as it was captured from. Errors latch in `stream`.
+  virtual void launch(Stream& stream) = 0;
+  virtual size_t nodes() const = 0;
+};
+
+// RAII over memory aligned to 256 bytes, zeroed: of the device, or of the host where allocate_pinned() made it.
 class Memory {
  public:
   virtual ~Memory() = default;
@@ -55,15 +70,30 @@ struct DeviceInfo {
   double peak_flops_f16 = 0;
 };
 
+// Bytes of the device that are in use beside what allocate() gave.
+struct DeviceOverhead {
+  uint64_t workspaces = 0;  // What kernels keep between their launches, and vendor libraries for theirs.
+  uint64_t context = 0;     // The rest: driver context, code, graphs, buffers of collectives; other processes, too.
+};
+
 class Device {
  public:
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
   // RESOURCE_EXHAUSTED names bytes asked and free.
   virtual absl::StatusOr<std::unique_ptr<Memory>> allocate(size_t bytes) = 0;
+  // Host memory that streams can copy from and to while the host goes on.
+  virtual absl::StatusOr<std::unique_ptr<Memory>> allocate_pinned(size_t bytes) = 0;
+  // As of now. Zeros where a device is the host.
+  virtual absl::StatusOr<DeviceOverhead> overhead() = 0;
   // Only the stream that is `compute` may use all threads of the device.
   virtual absl::StatusOr<std::unique_ptr<Stream>> create_stream(const std::string& name, bool compute) = 0;
   virtual absl::StatusOr<std::unique_ptr<Event>> create_event() = 0;
+  // What `issue` enqueues on `origin`, and on streams that wait for it there and that it waits for again, all by the
+  // calling thread: recorded, not run. Nothing in it may allocate or synchronize. On an error the streams are as they
+  // were. UNIMPLEMENTED: this device has no graphs.
+  virtual absl::StatusOr<std::unique_ptr<Graph>> capture(Stream& origin,
+                                                         const std::function<absl::Status()>& issue) = 0;
   virtual Kernels& kernels() = 0;
   // Blocks until all members called it with the same name.
   virtual absl::StatusOr<std::unique_ptr<Communicator>> create_communicator(KeyValueStore&,

@@ -51,15 +51,19 @@ class CheckingExecutor final : public Executor {
     return absl::OkStatus();
   }
 
-  absl::Status run() override {
+  absl::Status submit() override {
     absl::Status status = check_bound();
+    if (status.ok()) status = stream_->synchronize();  // What others enqueued on origin().
     for (BufferId id = 0; id < program_.buffers().size(); ++id) {
       if (!is_external(id)) continue;
       for (World& world : worlds_) world.addresses.set(id, addresses_.base(id));
     }
     for (OpId op = 0; status.ok() && op < program_.ops().size(); ++op) status = check(op);
+    if (status.ok()) count_good_run();
     return status;
   }
+  absl::Status wait() override { return stream_->synchronize(); }
+  backend::Stream& origin() override { return *stream_; }
 
  private:
   bool is_external(BufferId id) const { return program_.buffers()[id].lifetime == Lifetime::kExternal; }

@@ -1,5 +1,7 @@
 #include "worker/engine/executor.h"
 
+#include <exception>
+
 #include "absl/strings/str_cat.h"
 
 namespace telar::engine {
@@ -12,6 +14,12 @@ Executor::Executor(const Program& program, const Plan& plan, backend::Device& de
       addresses_(program.buffers().size()),
       groups_(std::move(groups)) {
   context_ = {&addresses_, &device_, &groups_};
+}
+
+void Executor::bind(const Tensor& external, std::byte* address) {
+  if (addresses_.base(external.buffer()) == address) return;
+  addresses_.set(external.buffer(), address);
+  rebound_ = true;
 }
 
 absl::Status Executor::allocate_arenas() {
@@ -44,22 +52,30 @@ absl::Status Executor::check_program() const {
   return absl::OkStatus();
 }
 
-absl::Status Executor::check_bound() const {
+absl::Status Executor::check_bound() {
+  if (!rebound_) return absl::OkStatus();
   for (BufferId id = 0; id < program_.buffers().size(); ++id) {
     const Buffer& buffer = program_.buffers()[id];
     if (buffer.lifetime == Lifetime::kExternal && buffer.bytes > 0 && addresses_.base(id) == nullptr) {
       return absl::FailedPreconditionError(absl::StrCat("external buffer '", buffer.name, "' is not bound"));
     }
   }
+  rebound_ = false;
   return absl::OkStatus();
 }
 
 absl::Status Executor::run_op(OpId op, const RunContext& context, backend::Stream& stream) const {
-  const Op& what = program_.ops()[op];
-  absl::Status status = what.run(context, stream);
-  if (status.ok()) return status;
-  return absl::Status(status.code(),
-                      absl::StrCat("op '", what.name, "' on lane ", what.lane.to_string(), ": ", status.message()));
+  absl::Status status;
+  try {
+    status = program_.ops()[op].run(context, stream);
+  } catch (const std::exception& exception) {  // A vendor's exception must not end the process.
+    status = absl::InternalError(absl::StrCat("exception: ", exception.what()));
+  }
+  return status.ok() ? status : describe(op, status);
+}
+
+absl::Status Executor::describe(OpId op, const absl::Status& status) const {
+  return absl::Status(status.code(), absl::StrCat(program_.describe(op), ": ", status.message()));
 }
 
 }  // namespace telar::engine

@@ -1,11 +1,17 @@
 // Runs a planned program on a device, again and again.
 //
+// submit() enqueues one run of all ops and returns; wait() blocks until all that was submitted is done. Runs are in
+// order on the device, not on the host: a run starts when the one before has ended on every lane. They also keep the
+// order of origin(), so whoever wants to do something between two runs enqueues it there.
+//
 // The program and plan must outlive the executor. Arenas are allocated once, in create(), and zeroed.
 // Threads: one caller at a time.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,15 +21,36 @@
 
 namespace telar::engine {
 
+// How runs reach the device.
+struct GraphState {
+  bool captured = false;  // Whole runs, by a graph of the device; else op by op.
+  size_t nodes = 0;
+  std::string why_not = "this executor runs op by op";  // Empty when captured.
+};
+
 class Executor {
  public:
   virtual ~Executor() = default;
-  // Gives an external buffer its address. Every external buffer needs one before run().
-  void bind(const Tensor& external, std::byte* address) { addresses_.set(external.buffer(), address); }
+  // Gives an external buffer its address. Every external buffer needs one before the first run; a later change is
+  // allowed when nothing is in flight.
+  void bind(const Tensor& external, std::byte* address);
   std::byte* address(const Tensor& tensor) const { return addresses_.at(tensor); }
-  // All ops once; returns when they are done. The first error, with the op's name in front, ends the run; the
-  // executor may not be used after one.
-  virtual absl::Status run() = 0;
+
+  // All ops once. An error, here or from wait(), ends the executor: nothing is enqueued any more.
+  virtual absl::Status submit() = 0;
+  // Returns when all that was submitted is done: the first error, with the op's name in front. An error of the device
+  // itself may come without one: only the sequential executor knows which op was running.
+  virtual absl::Status wait() = 0;
+  absl::Status run() {
+    const absl::Status status = submit(), done = wait();  // Also after an error: nothing may be in flight.
+    return status.ok() ? done : status;
+  }
+  // The stream whose order runs keep.
+  virtual backend::Stream& origin() = 0;
+  virtual const GraphState& graph_state() const { return graph_state_; }
+  // Runs that ended and in which no op failed; on a device that takes work and does it later, runs that were enqueued.
+  // When an event behind a run on origin() is reached, the run is in this number, or it failed.
+  uint64_t good_runs() const { return good_runs_.load(std::memory_order_acquire); }
 
  protected:
   Executor(const Program& program, const Plan& plan, backend::Device& device,
@@ -31,33 +58,47 @@ class Executor {
   absl::Status allocate_arenas();
   // INVALID_ARGUMENT if an op has nothing to run or the plan is of another program.
   absl::Status check_program() const;
-  // FAILED_PRECONDITION names an external buffer without an address.
-  absl::Status check_bound() const;
-  // Runs the op; an error gets "op 'layer3/qkv' on lane compute: " in front.
+  // FAILED_PRECONDITION names an external buffer without an address. Cheap unless something was bound since.
+  absl::Status check_bound();
+  // Runs the op; an error gets its description in front.
   absl::Status run_op(OpId op, const RunContext& context, backend::Stream& stream) const;
+  absl::Status describe(OpId op, const absl::Status& status) const;
+  void count_good_run() { good_runs_.fetch_add(1, std::memory_order_release); }
 
   const Program& program_;
   const Plan& plan_;
   backend::Device& device_;
   Addresses addresses_;
+  bool rebound_ = true;  // An address changed since check_bound().
   std::vector<backend::Communicator*> groups_;
   RunContext context_;
+  GraphState graph_state_;
 
  private:
   std::array<std::unique_ptr<backend::Memory>, kMemoryClasses> arenas_;
+  std::atomic<uint64_t> good_runs_{0};
 };
 
-// One op after another on one stream: the oracle, and the debugger's friend. `order`, when given, must be a
-// topological order of the plan's edges; every such order gives the same bytes.
+// One op after another on one stream, each waited for: the oracle, and the debugger's friend. submit() does it all.
+// `order`, when given, must be a topological order of the plan's edges; every such order gives the same bytes.
 absl::StatusOr<std::unique_ptr<Executor>> create_sequential_executor(const Program& program, const Plan& plan,
                                                                      backend::Device& device,
                                                                      std::vector<backend::Communicator*> groups,
                                                                      std::vector<OpId> order = {});
 
+struct LaneOptions {
+  bool graphs = true;  // Where the device has them; TELAR_GRAPHS=0 in the environment turns them off everywhere.
+};
+
 // A stream a lane, joined by the plan's events: what training runs on.
+//
+// The first run goes op by op, so that whatever the kernels tune or allocate is there. The second is captured into a
+// graph of the device, which later runs replay; after bind() that starts over. What cannot be captured goes op by op
+// for good, and graph_state() says why.
 absl::StatusOr<std::unique_ptr<Executor>> create_lane_executor(const Program& program, const Plan& plan,
                                                                backend::Device& device,
-                                                               std::vector<backend::Communicator*> groups);
+                                                               std::vector<backend::Communicator*> groups,
+                                                               LaneOptions options = {});
 
 // The sequential executor with its eyes open, for tests: finds ops that touch bytes which they do not declare. Every op
 // runs twice, each time in memory of its own where all bytes are poison but those that it declares to read; a byte

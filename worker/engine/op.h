@@ -30,6 +30,8 @@ struct Access {
   uint64_t begin = 0;  // Bytes of the buffer, [begin, end).
   uint64_t end = 0;
   backend::AccessMode mode = backend::AccessMode::kRead;
+  DType dtype = DType::kU8;  // As the op sees the bytes: what a benchmark needs to make some.
+  Shape shape;
   bool writes() const { return mode != backend::AccessMode::kRead; }
   bool reads() const { return mode != backend::AccessMode::kWrite; }
 };

@@ -38,6 +38,18 @@ std::string Lane::to_string() const {
   return "?";
 }
 
+std::string Program::describe(OpId op) const {
+  const Op& what = ops_[op];
+  std::string arguments;
+  for (const Access& access : what.accesses) {
+    if (access.shape.rank() == 0) continue;  // Made by hand.
+    absl::StrAppend(&arguments, arguments.empty() ? " (" : ", ", buffers_[access.buffer].name, " ",
+                    std::string(backend::name_of(access.dtype)), " ", access.shape.to_string());
+  }
+  if (!arguments.empty()) arguments += ")";
+  return absl::StrCat("op '", what.name, "'", arguments, " on lane ", what.lane.to_string());
+}
+
 OpId Program::add_op(Op op) {
   ops_.push_back(std::move(op));
   return static_cast<OpId>(ops_.size() - 1);

@@ -100,6 +100,8 @@ class Program {
 
   const std::vector<Buffer>& buffers() const { return buffers_; }
   const std::vector<Op>& ops() const { return ops_; }
+  // "op 'layer3/qkv' (ln1.y bf16 [8192, 4096], weights bf16 [6144, 4096], ...) on lane compute", for messages.
+  std::string describe(OpId op) const;
 
  private:
   static absl::Status no_such_group(GroupId group, size_t groups);
@@ -121,7 +123,8 @@ class Program {
   static void add_access(Op& op, const T& argument) {
     if constexpr (std::is_base_of_v<backend::View, T>) {
       if (argument.buffer == backend::kNoBuffer) return;
-      op.accesses.push_back({argument.buffer, argument.offset, argument.offset + argument.bytes(), T::kMode});
+      op.accesses.push_back({argument.buffer, argument.offset, argument.offset + argument.bytes(), T::kMode,
+                             argument.dtype, argument.shape});
     }
   }
 

@@ -21,21 +21,34 @@ class SequentialExecutor final : public Executor {
     absl::StatusOr<std::unique_ptr<backend::Stream>> stream = device_.create_stream("sequential", true);
     if (!stream.ok()) return stream.status();
     stream_ = *std::move(stream);
-    work_ = [this](backend::Stream& s) { return run_op(current_, context_, s); };
+    work_ = [this](backend::Stream& s) {
+      absl::Status result = run_op(current_, context_, s);
+      described_ = !result.ok();
+      return result;
+    };
     return absl::OkStatus();
   }
 
-  absl::Status run() override {
+  absl::Status submit() override {
+    if (!error_.ok()) return error_;
     absl::Status status = check_bound();
     if (!status.ok()) return status;
+    status = stream_->synchronize();  // What others enqueued on origin().
+    if (!status.ok()) return error_ = status;
     for (OpId op : order_) {
       current_ = op;
       stream_->submit(work_);
       status = stream_->synchronize();
-      if (!status.ok()) return status;
+      if (!status.ok()) return error_ = described_ ? status : describe(op, status);
     }
+    count_good_run();
     return absl::OkStatus();
   }
+  absl::Status wait() override {
+    const absl::Status status = stream_->synchronize();
+    return error_.ok() ? status : error_;
+  }
+  backend::Stream& origin() override { return *stream_; }
 
  private:
   absl::Status check_order() {
@@ -62,6 +75,8 @@ class SequentialExecutor final : public Executor {
 
   std::vector<OpId> order_;
   OpId current_ = 0;
+  bool described_ = false;  // The error is of the op's call, not one that the device found later.
+  absl::Status error_;
   std::function<absl::Status(backend::Stream&)> work_;
   std::unique_ptr<backend::Stream> stream_;  // Last: gone before what its work touches.
 };

@@ -184,6 +184,9 @@ void RankMetrics::observe_step(Rank& rank, const v1::StepReport& step, double ti
   for (const v1::PhaseTime& phase : step.phases()) {
     rank.get(families_->phases, {{"phase", phase.phase()}}).Increment(std::max(0.0, phase.seconds()));
   }
+  for (const v1::MemoryUse& use : step.memory()) {
+    rank.get(families_->memory, {{"class", use.memory_class()}}).Set(static_cast<double>(use.bytes()));
+  }
   if (!rank.leads) return;
   rank.get(families_->loss).Set(step.loss());
   rank.get(families_->grad_norm).Set(step.grad_norm());

@@ -1,6 +1,7 @@
 #include "worker/train/failure.h"
 
 #include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
 
 namespace telar::train {
 namespace {
@@ -12,6 +13,13 @@ absl::Status with_class(v1::FailureClass failure_class, absl::Status status) {
     status.SetPayload(kPayload, absl::Cord(v1::FailureClass_Name(failure_class)));
   }
   return status;
+}
+
+absl::Status with_prefix(const std::string& prefix, const absl::Status& status) {
+  if (status.ok()) return status;
+  absl::Status longer(status.code(), absl::StrCat(prefix, status.message()));
+  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) { longer.SetPayload(url, payload); });
+  return longer;
 }
 
 v1::FailureClass class_of(const absl::Status& status) {

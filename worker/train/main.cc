@@ -22,7 +22,8 @@ namespace {
 constexpr const char* kUsage =
     "usage: telar-rank --plan FILE --events FILE [--executor lanes|sequential]\n"
     "Runs one rank of a job from a RankPlan in JSON; started by telar-worker. Exit codes: 0 finished, 10 interrupted "
-    "and saved,\n20 + failure class otherwise.\n";
+    "and saved,\n20 + failure class otherwise. The sequential executor waits for every op: slow, but an error of the "
+    "device names its op.\n";
 
 struct Arguments {
   std::string plan, events, executor = "lanes";

@@ -1,13 +1,20 @@
 #include "worker/train/replica.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "worker/model/transformer.h"
 #include "worker/optim/schedule.h"
+#include "worker/train/failure.h"
 
 namespace telar::train {
 namespace {
 
 using engine::Tensor;
+
+// What the host writes before a step and reads behind it, by place in the lists of build_buffers().
+enum Input : size_t { kInputs, kTargets, kScalars, kStop };
+enum Output : size_t { kLoss, kGradNorm, kValid, kLossScale, kSkipped, kStopped };
 
 template <typename T>
 absl::Status upload(backend::Device& device, const engine::Executor& executor, const Tensor& tensor,
@@ -79,6 +86,7 @@ absl::Status Replica::build() {
   if (!eval.ok()) return eval.status();
   eval_ = *std::move(eval);
   const plan::TrainProgram& owner = *train_->recorded;
+  if (absl::Status status = build_buffers(); !status.ok()) return status;
   bind(*eval_, eval_->recorded->weights, owner.weights);
   const v1::PrecisionSpec& precision = shape_.spec.precision();
   std::vector<float> counted(backend::kStepStates);
@@ -91,7 +99,29 @@ absl::Status Replica::build() {
   return upload<float>(device_, *train_->executor, owner.rope_table, table);
 }
 
+absl::Status Replica::build_buffers() {
+  const plan::TrainProgram& program = *train_->recorded;
+  auto buffers = StepBuffers::create(
+      device_, *train_->executor, {program.inputs, program.targets, program.optimizer.step_scalars, program.stop},
+      {program.loss, program.optimizer.grad_norm, program.valid, program.state.loss_scale(),
+       program.state.step.slice(backend::kSkipped, {1}), program.stop});
+  if (!buffers.ok()) return buffers.status();
+  buffers_ = *std::move(buffers);
+  return absl::OkStatus();
+}
+
+// What is in flight writes to the buffers.
+Replica::~Replica() {
+  if (in_flight() > 0) (void)train_->executor->wait();
+}
+
+absl::Status Replica::check_idle(const char* call) const {
+  if (in_flight() == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(call, ": ", in_flight(), " steps are in flight"));
+}
+
 absl::Status Replica::init() {
+  if (absl::Status idle = check_idle("init"); !idle.ok()) return idle;
   auto init = prepare(plan::record_init(shape_));
   if (!init.ok()) return init.status();
   bind(**init, (*init)->recorded->masters, train_->recorded->state.master);
@@ -100,6 +130,7 @@ absl::Status Replica::init() {
 }
 
 absl::Status Replica::masters_changed() {
+  if (absl::Status idle = check_idle("masters_changed"); !idle.ok()) return idle;
   if (shape_.weights_are_masters()) return absl::OkStatus();
   auto round = prepare(plan::record_round(shape_));
   if (!round.ok()) return round.status();
@@ -108,46 +139,82 @@ absl::Status Replica::masters_changed() {
   return (*round)->executor->run();
 }
 
-absl::StatusOr<StepResult> Replica::train_step(uint64_t step, std::span<const int32_t> inputs,
-                                               std::span<const int32_t> targets, bool stop) {
-  const plan::TrainProgram& program = *train_->recorded;
-  engine::Executor& executor = *train_->executor;
-  std::vector<float> scalars(backend::kStepScalars);
+absl::Status Replica::submit_step(uint64_t step, std::span<const int32_t> inputs, std::span<const int32_t> targets,
+                                  bool stop) {
+  if (in_flight() == StepBuffers::kSlots) return check_idle("submit_step");
+  const uint64_t count = submitted_ + 1;
+  const auto put = [&](Input input, std::span<const int32_t> values) {
+    const std::span<int32_t> to = buffers_->input<int32_t>(count, input);
+    if (values.size() != to.size()) {
+      return absl::InternalError(absl::StrCat("step ", step, ": ", values.size(), " tokens for ", to.size()));
+    }
+    std::copy(values.begin(), values.end(), to.begin());
+    return absl::OkStatus();
+  };
+  absl::Status status = put(kInputs, inputs);
+  status.Update(put(kTargets, targets));
+  if (!status.ok()) return status;
+  const std::span<float> scalars = buffers_->input<float>(count, kScalars);
+  std::fill(scalars.begin(), scalars.end(), 0.0f);
   scalars[backend::kLearningRate] =
       static_cast<float>(optim::learning_rate(shape_.spec.schedule(), shape_.spec.optimizer().learning_rate(), step));
-  const float stop_flag = stop ? 1.0f : 0.0f;
-  absl::Status status = upload<float>(device_, executor, program.optimizer.step_scalars, scalars);
-  status.Update(upload<int32_t>(device_, executor, program.inputs, inputs));
-  status.Update(upload<int32_t>(device_, executor, program.targets, targets));
-  status.Update(upload<float>(device_, executor, program.stop, std::span(&stop_flag, 1)));
-  if (!status.ok()) return status;
-  status = executor.run();
-  if (!status.ok()) return status;
+  buffers_->input<float>(count, kStop)[0] = stop ? 1.0f : 0.0f;
 
-  StepResult result;
-  const auto take = [&](const Tensor& tensor, double& out) {
-    const absl::StatusOr<float> value = scalar(device_, executor, tensor);
-    if (value.ok()) out = *value;
-    status.Update(value.status());
-  };
-  double stop_sum = 0, skipped = 0;
-  take(program.loss, result.loss);
-  take(program.optimizer.grad_norm, result.grad_norm);
-  take(program.valid, result.valid_tokens);
-  take(program.stop, stop_sum);
-  take(program.state.loss_scale(), result.loss_scale);
-  take(program.state.step.slice(backend::kSkipped, {1}), skipped);
+  buffers_->send(count);
+  step_numbers_[count % StepBuffers::kSlots] = step;
+  submitted_ = count;
+  status = train_->executor->submit();
+  if (!status.ok()) return failed_step(status);
+  buffers_->receive(count);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> Replica::finish_step() {
+  if (in_flight() == 0) return absl::FailedPreconditionError("finish_step: no step is in flight");
+  const uint64_t count = finished_ + 1;
+  absl::Status status = buffers_->wait(count);
+  if (!status.ok() || train_->executor->good_runs() < count) return failed_step(status);
+  finished_ = count;
+  if (in_flight() == 0) status = buffers_->check();
   if (!status.ok()) return status;
-  result.skipped = skipped > 0;
-  result.stop = stop_sum > 0;
+  StepResult result;
+  result.loss = buffers_->output(count, kLoss);
+  result.grad_norm = buffers_->output(count, kGradNorm);
+  result.valid_tokens = buffers_->output(count, kValid);
+  result.loss_scale = buffers_->output(count, kLossScale);
+  result.skipped = buffers_->output(count, kSkipped) > 0;
+  result.stop = buffers_->output(count, kStopped) > 0;
   return result;
+}
+
+// The error with its step in front. Of an error that the device found by itself it is only known that the step is one
+// of those in flight.
+absl::Status Replica::failed_step(const absl::Status& seen) {
+  absl::Status cause = train_->executor->wait();
+  if (cause.ok()) cause = seen.ok() ? absl::InternalError("did not run") : seen;
+  const auto number = [&](uint64_t count) { return step_numbers_[count % StepBuffers::kSlots]; };
+  const uint64_t failed = train_->executor->good_runs() + 1;
+  const uint64_t first = failed <= submitted_ ? failed : finished_ + 1;
+  const uint64_t last = failed <= submitted_ ? failed : submitted_;
+  std::string steps = absl::StrCat("step ", number(first));
+  if (last != first) absl::StrAppend(&steps, " or ", number(last));
+  return with_prefix(absl::StrCat(steps, ": "), cause);
+}
+
+absl::StatusOr<StepResult> Replica::train_step(uint64_t step, std::span<const int32_t> inputs,
+                                               std::span<const int32_t> targets, bool stop) {
+  absl::Status status = check_idle("train_step");
+  if (status.ok()) status = submit_step(step, inputs, targets, stop);
+  if (!status.ok()) return status;
+  return finish_step();
 }
 
 absl::StatusOr<std::pair<double, double>> Replica::eval_batch(std::span<const int32_t> inputs,
                                                               std::span<const int32_t> targets) {
   const plan::EvalProgram& program = *eval_->recorded;
   engine::Executor& executor = *eval_->executor;
-  absl::Status status = upload<int32_t>(device_, executor, program.inputs, inputs);
+  absl::Status status = check_idle("eval_batch");
+  status.Update(upload<int32_t>(device_, executor, program.inputs, inputs));
   status.Update(upload<int32_t>(device_, executor, program.targets, targets));
   if (status.ok()) status = executor.run();
   if (!status.ok()) return status;
@@ -178,7 +245,8 @@ absl::StatusOr<std::vector<float>> Replica::next_logits(std::span<const int32_t>
   engine::Executor& executor = *(*prepared)->executor;
   std::vector<int32_t> padded(ids.begin(), ids.end());
   padded.resize(static_cast<size_t>(program.inputs.elements()), 0);
-  absl::Status status = upload<int32_t>(device_, executor, program.inputs, padded);
+  absl::Status status = check_idle("next_logits");
+  status.Update(upload<int32_t>(device_, executor, program.inputs, padded));
   status.Update(upload<int32_t>(device_, executor, program.row, std::span(&row, 1)));
   if (status.ok()) status = executor.run();
   if (!status.ok()) return status;
@@ -192,10 +260,12 @@ absl::StatusOr<std::vector<float>> Replica::next_logits(std::span<const int32_t>
 absl::Status Replica::read_step_state(std::span<float> out) const {
   const Tensor& tensor = train_->recorded->state.step;
   if (out.size_bytes() != tensor.bytes()) return absl::InternalError("read_step_state: wrong size");
+  if (absl::Status idle = check_idle("read_step_state"); !idle.ok()) return idle;
   return device_.copy_to_host(train_->executor->address(tensor), out.data(), out.size_bytes());
 }
 
 absl::Status Replica::write_step_state(std::span<const float> values) {
+  if (absl::Status idle = check_idle("write_step_state"); !idle.ok()) return idle;
   return upload<float>(device_, *train_->executor, train_->recorded->state.step, values);
 }
 
@@ -217,10 +287,12 @@ const parallel::FlatTensors& Replica::tensors(Kind kind) const {
 absl::Status Replica::read(Kind kind, size_t group, size_t part, std::span<float> out) const {
   const Tensor tensor = tensors(kind).part(shape_.layout, group, part);
   if (out.size_bytes() != tensor.bytes()) return absl::InternalError("read: wrong size");
+  if (absl::Status idle = check_idle("read"); !idle.ok()) return idle;
   return device_.copy_to_host(train_->executor->address(tensor), out.data(), out.size_bytes());
 }
 
 absl::Status Replica::write(Kind kind, size_t group, size_t part, std::span<const float> values) {
+  if (absl::Status idle = check_idle("write"); !idle.ok()) return idle;
   return upload<float>(device_, *train_->executor, tensors(kind).part(shape_.layout, group, part), values);
 }
 

@@ -2,8 +2,10 @@
 // training loop makes.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "worker/backend/device.h"
 #include "worker/engine/executor.h"
 #include "worker/plan/programs.h"
+#include "worker/train/step_buffers.h"
 
 namespace telar::train {
 
@@ -31,9 +34,13 @@ struct StepResult {
   bool stop = false;      // Some rank asked to stop.
 };
 
+// Steps are asynchronous: submit_step() enqueues one and returns, finish_step() waits for the oldest. Two may be in
+// flight, so that the device has its next step before the host has looked at the last one. All other calls need the
+// replica idle (FAILED_PRECONDITION).
 // Threads: one caller.
 class Replica {
  public:
+  ~Replica();
   enum class Execution : uint8_t { kLanes, kSequential };
   // `groups` by engine::GroupId; `device` and groups must outlive the replica. Weights are zero until init() or
   // a restore through masters().
@@ -43,15 +50,25 @@ class Replica {
 
   const plan::RunShape& shape() const { return shape_; }
   const engine::Plan& train_plan() const { return train_->plan; }
+  // Device memory that steps use beside the plan's.
+  uint64_t staging_bytes() const { return buffers_->device_bytes(); }
 
   // First weights, from the spec's seed.
   absl::Status init();
   // Call after the masters were written from outside: rounds them to the compute precision.
   absl::Status masters_changed();
 
-  // Optimizer step `step` (1 is the first) on this rank's part of the global batch, [micro_batches, micro_tokens].
+  // Optimizer step `step` (1 is the first) on this rank's part of the global batch, [micro_batches, micro_tokens]. The
+  // spans are free when it returns. Errors, here and from finish_step(), name the step ("step 12: op ..."), and end the
+  // replica.
+  absl::Status submit_step(uint64_t step, std::span<const int32_t> inputs, std::span<const int32_t> targets, bool stop);
+  // Of the oldest step in flight.
+  absl::StatusOr<StepResult> finish_step();
+  int in_flight() const { return static_cast<int>(submitted_ - finished_); }
+  // Both.
   absl::StatusOr<StepResult> train_step(uint64_t step, std::span<const int32_t> inputs,
                                         std::span<const int32_t> targets, bool stop);
+  const engine::GraphState& graph_state() const { return train_->executor->graph_state(); }
   // Sum of the loss over the valid targets of all replicas' micro-batches, and their number.
   absl::StatusOr<std::pair<double, double>> eval_batch(std::span<const int32_t> inputs,
                                                        std::span<const int32_t> targets);
@@ -79,6 +96,9 @@ class Replica {
   template <typename Recorded>
   void bind(Prepared<Recorded>& other, const parallel::FlatTensors& external, const parallel::FlatTensors& owned) const;
   absl::Status build();
+  absl::Status build_buffers();
+  absl::Status check_idle(const char* call) const;
+  absl::Status failed_step(const absl::Status& seen);
   absl::StatusOr<Prepared<plan::LogitsProgram>*> logits_program();
   const parallel::FlatTensors& tensors(Kind kind) const;
 
@@ -87,6 +107,9 @@ class Replica {
   const std::vector<backend::Communicator*> groups_;
   const Execution execution_;
   std::unique_ptr<Prepared<plan::TrainProgram>> train_;
+  std::unique_ptr<StepBuffers> buffers_;
+  uint64_t submitted_ = 0, finished_ = 0;                     // Steps, counted from 1.
+  std::array<uint64_t, StepBuffers::kSlots> step_numbers_{};  // By count, as the slots.
   std::unique_ptr<Prepared<plan::EvalProgram>> eval_;
   std::unique_ptr<Prepared<plan::LogitsProgram>> logits_;  // Made at its first use.
 };

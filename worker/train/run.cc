@@ -23,14 +23,26 @@
 namespace telar::train {
 namespace {
 
-using Seconds = std::chrono::duration<double>;
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return Seconds(std::chrono::steady_clock::now() - start).count();
+using Clock = std::chrono::steady_clock;
+double seconds_between(Clock::time_point start, Clock::time_point end) {
+  return std::chrono::duration<double>(end - start).count();
 }
+double seconds_since(Clock::time_point start) { return seconds_between(start, Clock::now()); }
+
+// Where a step's time went, on the thread of the loop. A step's time begins at the end of the one before, or, where
+// none was in flight behind that one, at its own submission: what the aftermath of a step (checkpoint, evaluation) cost
+// belongs to no step. Meanwhile the device runs this step, so that only time that the others leave is `device`.
+struct Pace {
+  Clock::time_point start = Clock::now();
+  double data_wait = 0, device = 0, seconds = 0;
+};
 
 // Steps in a row whose loss or gradient is not finite before the run gives up. With loss scaling such steps are how the
 // scale is found: they count once it cannot go down any more.
 constexpr int kMostBadSteps = 10;
+
+// Steps of a start by which all is tuned, allocated and captured.
+constexpr uint64_t kSettlingSteps = 3;
 
 double peak_flops(const backend::DeviceInfo& info, v1::Precision precision) {
   if (precision == v1::BF16) return info.peak_flops_bf16;
@@ -133,7 +145,8 @@ class Run {
     for (int i = 0; i < engine::kMemoryClasses; ++i) {
       v1::MemoryUse& use = *started.add_memory();
       use.set_memory_class(std::string(engine::name_of(static_cast<engine::MemoryClass>(i))));
-      use.set_bytes(arenas[static_cast<size_t>(i)]);
+      const bool io = static_cast<engine::MemoryClass>(i) == engine::MemoryClass::kIo;
+      use.set_bytes(arenas[static_cast<size_t>(i)] + (io ? replica_->staging_bytes() : 0));
     }
     spdlog::info("{} parameters, {} train tokens, {} held out, {} MiB on {}", started.parameters(),
                  started.train_tokens(), started.eval_tokens(), replica_->train_plan().total_bytes() >> 20, info.model);
@@ -156,6 +169,7 @@ class Run {
     options.micro_batches = static_cast<uint32_t>(replica_->shape().micro_batches);
     auto loader = data::BatchLoader::start(*dataset_->train, options);
     if (!loader.ok()) return with_class(v1::DATA, loader.status());
+    submitted_ = start_step_ = outcome_.step;
     while (outcome_.step < spec_.schedule().steps() && !outcome_.interrupted) {
       const absl::Status status = one_step(**loader);
       if (!status.ok()) return status;
@@ -163,22 +177,52 @@ class Run {
     return absl::OkStatus();
   }
 
-  // A batch, an optimizer step, its report; then what is due behind it.
+  // Submits as far ahead as may be, then waits for the oldest step and reports it while the next one runs; then what is
+  // due behind it. What is submitted when depends on step numbers and results only, which all ranks have alike.
   absl::Status one_step(data::BatchLoader& loader) {
-    const auto start = std::chrono::steady_clock::now();
-    const auto batch = loader.next();
-    if (!batch.ok()) return with_class(v1::DATA, batch.status());
-    const auto device_start = std::chrono::steady_clock::now();
-    const auto result = replica_->train_step(outcome_.step + 1, batch->inputs, batch->targets, stop_.load());
-    if (!result.ok()) return result.status();
-    const double device_seconds = seconds_since(device_start);
+    Pace pace;
+    if (replica_->in_flight() > 0) pace.start = last_end_;
+    while (may_submit()) {
+      const absl::Status status = submit_one(loader, pace);
+      if (status.ok()) continue;
+      // The loader repeats its error when the steps before have had their say.
+      if (class_of(status) == v1::DATA && replica_->in_flight() > 0) break;
+      return status;
+    }
+    const auto wait_start = Clock::now();
+    const auto result = replica_->finish_step();
+    if (!result.ok()) return named(result.status());
+    last_end_ = Clock::now();
+    pace.device = seconds_between(wait_start, last_end_);
+    pace.seconds = seconds_between(pace.start, last_end_);
     ++outcome_.step;
     consumed_samples_ += spec_.batch().global();
+    stopping_ = stopping_ || result->stop;
     absl::Status status = check_finite(*result);
-    if (!status.ok()) return status;
-    status = report_step(*result, start, batch->waited_seconds, device_seconds);
-    if (!status.ok()) return status;
-    return behind_step(result->stop);
+    if (status.ok()) status = report_step(*result, pace);
+    if (!status.ok() || replica_->in_flight() > 0) return status;
+    return behind_step();
+  }
+
+  // Nothing runs on top of a step that something is due behind, nor once some rank asked to stop: a step that is in
+  // flight by then is the last.
+  bool may_submit() const {
+    if (submitted_ == spec_.schedule().steps() || stopping_) return false;
+    return replica_->in_flight() == 0 || (replica_->in_flight() < StepBuffers::kSlots && !is_due_behind(submitted_));
+  }
+
+  absl::Status submit_one(data::BatchLoader& loader, Pace& pace) {
+    const auto batch = loader.next();
+    if (!batch.ok()) return with_class(v1::DATA, batch.status());
+    pace.data_wait += batch->waited_seconds;
+    const absl::Status status = replica_->submit_step(submitted_ + 1, batch->inputs, batch->targets, stop_.load());
+    if (!status.ok()) return named(status);
+    ++submitted_;
+    return absl::OkStatus();
+  }
+
+  absl::Status named(const absl::Status& status) const {
+    return with_prefix(absl::StrCat("rank ", plan_.rank(), ", "), status);
   }
 
   absl::Status check_finite(const StepResult& result) {
@@ -198,8 +242,7 @@ class Run {
                                                                    " steps in a row, up to step ", outcome_.step)));
   }
 
-  absl::Status report_step(const StepResult& result, std::chrono::steady_clock::time_point start, double data_wait,
-                           double device_seconds) {
+  absl::Status report_step(const StepResult& result, const Pace& pace) {
     v1::RankEvent event;
     v1::StepReport& report = *event.mutable_step();
     report.set_step(outcome_.step);
@@ -211,19 +254,21 @@ class Run {
     report.set_consumed_samples(consumed_samples_);
     report.set_skipped(result.skipped);
     if (scales_loss()) report.set_loss_scale(result.loss_scale);
-    // What the last step's aftermath (checkpoint, evaluation) cost belongs to no step.
-    const double seconds = seconds_since(start);
-    report.set_seconds(seconds);
-    report.set_tokens_per_second(tokens / seconds);
-    if (peak_flops_ > 0) report.set_mfu(tokens / seconds * flops_per_token_ / (peak_flops_ * plan_.world_size()));
+    report.set_seconds(pace.seconds);
+    report.set_tokens_per_second(tokens / pace.seconds);
+    if (peak_flops_ > 0) report.set_mfu(tokens / pace.seconds * flops_per_token_ / (peak_flops_ * plan_.world_size()));
     const auto phase = [&](const char* name, double value) {
       v1::PhaseTime& time = *report.add_phases();
       time.set_phase(name);
       time.set_seconds(value);
     };
-    phase("data_wait", data_wait);
-    phase("device", device_seconds);
-    phase("host", std::max(0.0, seconds - data_wait - device_seconds));
+    if (outcome_.step == start_step_ + kSettlingSteps) {
+      const absl::Status status = report_device(report);
+      if (!status.ok()) return status;
+    }
+    phase("data_wait", pace.data_wait);
+    phase("device", pace.device);
+    phase("host", std::max(0.0, pace.seconds - pace.data_wait - pace.device));
     if (metrics_ != nullptr) {
       const absl::Status status = metrics_->write(report);
       if (!status.ok()) return status;
@@ -231,16 +276,42 @@ class Run {
     return events_.write(event);
   }
 
-  absl::Status behind_step(bool stop) {
+  // What the device holds beside the plan, and how steps get there.
+  absl::Status report_device(v1::StepReport& report) {
+    const auto overhead = device_->overhead();
+    if (!overhead.ok()) return overhead.status();
+    if (overhead->workspaces == 0 && overhead->context == 0) return absl::OkStatus();  // The device is the host.
+    const auto use = [&](const char* memory_class, uint64_t bytes) {
+      v1::MemoryUse& made = *report.add_memory();
+      made.set_memory_class(memory_class);
+      made.set_bytes(bytes);
+    };
+    use("kernels", overhead->workspaces);
+    use("context", overhead->context);
+    const engine::GraphState& graph = replica_->graph_state();
+    spdlog::info("beside the plan: {} MiB of workspaces, {} MiB of context; steps run {}", overhead->workspaces >> 20,
+                 overhead->context >> 20,
+                 graph.captured ? absl::StrCat("from a graph of ", graph.nodes, " nodes")
+                                : absl::StrCat("op by op: ", graph.why_not));
+    return absl::OkStatus();
+  }
+
+  bool is_due(uint64_t every, uint64_t step) const {
+    return step == spec_.schedule().steps() || (every > 0 && step % every == 0);
+  }
+  bool is_due_behind(uint64_t step) const {
+    return is_due(spec_.eval().every_steps(), step) || is_due(spec_.checkpoint().every_steps(), step);
+  }
+
+  // With no step in flight.
+  absl::Status behind_step() {
     const uint64_t step = outcome_.step;
-    const bool last = step == spec_.schedule().steps();
-    outcome_.interrupted = stop && !last;
-    const auto due = [&](uint64_t every) { return last || (every > 0 && step % every == 0); };
-    if (due(spec_.eval().every_steps())) {
+    outcome_.interrupted = stopping_ && step != spec_.schedule().steps();
+    if (is_due(spec_.eval().every_steps(), step)) {
       const absl::Status status = evaluate_now();
       if (!status.ok()) return status;
     }
-    if (outcome_.interrupted || due(spec_.checkpoint().every_steps())) return save_now();
+    if (outcome_.interrupted || is_due(spec_.checkpoint().every_steps(), step)) return save_now();
     return absl::OkStatus();
   }
 
@@ -321,6 +392,10 @@ class Run {
   std::unique_ptr<MetricsFile> metrics_;
 
   RunOutcome outcome_;
+  uint64_t start_step_ = 0;
+  uint64_t submitted_ = 0;      // Steps; up to StepBuffers::kSlots more than outcome_.step.
+  bool stopping_ = false;       // Some rank asked to.
+  Clock::time_point last_end_;  // Of the last finished step.
   uint64_t consumed_samples_ = 0;
   std::string resumed_from_;
   double flops_per_token_ = 0;

@@ -202,6 +202,45 @@ TEST_F(CpuDeviceTest, RecordsOfOneEventOnTwoStreamsCompleteInTheOrderOfTheirSubm
   EXPECT_TRUE(b_->synchronize().ok());
 }
 
+TEST_F(CpuDeviceTest, CopiesHappenInTheStreamsOrder) {
+  const std::unique_ptr<Memory> host = device_->allocate_pinned(8).value();
+  const std::unique_ptr<Memory> memory = device_->allocate(8).value();
+  int64_t seen[2] = {};
+  Gate gate;
+  const Work wait = work_of([&] { gate.pass(); });
+  const Work add = work_of([&] { ++*reinterpret_cast<int64_t*>(memory->data()); });
+  a_->submit(wait);
+  a_->copy(memory->data(), host->data(), 8);
+  a_->copy(&seen[0], memory->data(), 8);
+  a_->submit(add);
+  a_->copy(&seen[1], memory->data(), 8);
+  a_->copy(nullptr, nullptr, 0);
+  *reinterpret_cast<int64_t*>(host->data()) = 41;  // Nothing was read yet.
+  gate.open();
+  ASSERT_TRUE(a_->synchronize().ok());
+  EXPECT_THAT(seen, ElementsAre(41, 42));
+}
+
+TEST_F(CpuDeviceTest, AnEventCanBeWaitedForByTheHost) {
+  ASSERT_TRUE(event_->synchronize().ok());  // Without a record there is nothing to wait for.
+  int value = 0;
+  Gate gate;
+  const Work write = work_of([&] { value = 1; });
+  const Work block = work_of([&] { gate.pass(); });
+  a_->submit(write);
+  a_->record(*event_);
+  a_->submit(block);
+  ASSERT_TRUE(event_->synchronize().ok());  // Would hang if it waited for the stream.
+  EXPECT_EQ(value, 1);
+  gate.open();
+  EXPECT_TRUE(a_->synchronize().ok());
+}
+
+TEST_F(CpuDeviceTest, HasNoGraphs) {
+  const absl::Status status = device_->capture(*a_, [] { return absl::OkStatus(); }).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+}
+
 TEST_F(CpuDeviceTest, TheFirstErrorLatchesAndRecordsStillHappen) {
   int ran = 0;
   const Work fail = [&](Stream&) { return absl::AbortedError("first"); };

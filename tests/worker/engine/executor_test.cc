@@ -109,7 +109,7 @@ TEST_P(ExecutorTest, ANonExistingCommunicatorIsAnError) {
   const auto executor = GetParam()(program, planned, *device_).value();
   const absl::Status status = executor->run();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("op 'reduce' on lane comm2: needs communicator 2"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("op 'reduce' (x f32 [4]) on lane comm2: needs communicator 2"));
 }
 
 TEST_P(ExecutorTest, AnOpWithNothingToRunIsRefused) {

@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "tests/fakes/device.h"
 #include "tests/worker/engine/testing.h"
 
 namespace telar::engine {
 namespace {
 
 constexpr int kShards = 8;
+constexpr int kRuns = 3;  // A graph replays the third.
 
 // Of all shards; who is in a hurry sets the variable.
 int programs() {
@@ -31,11 +33,16 @@ class Trial {
     }
   }
 
-  // What is left of all buffers that outlive a run, after `runs` runs.
-  std::string bytes_after(int runs) {
+  // What is left of all buffers that outlive a run, after `runs` runs: one by one, or submitted together.
+  std::string bytes_after(int runs, bool together = false) {
     for (int i = 0; i < runs; ++i) {
-      const absl::Status status = executor_->run();
+      const absl::Status status = together ? executor_->submit() : executor_->run();
       EXPECT_TRUE(status.ok()) << status;
+    }
+    if (together) {
+      const absl::Status status = executor_->wait();
+      EXPECT_TRUE(status.ok()) << status;
+      EXPECT_EQ(executor_->good_runs(), static_cast<uint64_t>(runs));
     }
     std::string bytes;
     for (BufferId id = 0; id < program_.buffers().size(); ++id) {
@@ -56,6 +63,7 @@ class PropertyTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(PropertyTest, EveryExecutorEqualsTheSequentialOne) {
   const auto device = testing::create_device();
+  fakes::FakeDevice gpu(testing::create_device(), true);
   const int first = GetParam() * programs() / kShards;
   const int end = (GetParam() + 1) * programs() / kShards;
   for (int seed = first; seed < end && !HasFailure(); ++seed) {
@@ -64,18 +72,24 @@ TEST_P(PropertyTest, EveryExecutorEqualsTheSequentialOne) {
     const absl::StatusOr<Plan> planned = plan(program);  // Which validates.
     ASSERT_TRUE(planned.ok()) << planned.status();
     const std::string expected =
-        Trial(program, create_sequential_executor(program, *planned, *device, {})).bytes_after(2);
-    EXPECT_EQ(expected, Trial(program, create_lane_executor(program, *planned, *device, {})).bytes_after(2));
+        Trial(program, create_sequential_executor(program, *planned, *device, {})).bytes_after(kRuns);
+    for (const bool together : {false, true}) {
+      EXPECT_EQ(expected,
+                Trial(program, create_lane_executor(program, *planned, *device, {})).bytes_after(kRuns, together));
+      if (seed % 4 != 0) continue;
+      EXPECT_EQ(expected,
+                Trial(program, create_lane_executor(program, *planned, gpu, {})).bytes_after(kRuns, together));
+    }
     for (const uint64_t salt : {1u, 2u}) {
       std::vector<OpId> order = testing::random_topological_order(*planned, static_cast<uint64_t>(seed) * 2 + salt);
-      EXPECT_EQ(
-          expected,
-          Trial(program, create_sequential_executor(program, *planned, *device, {}, std::move(order))).bytes_after(2));
+      EXPECT_EQ(expected, Trial(program, create_sequential_executor(program, *planned, *device, {}, std::move(order)))
+                              .bytes_after(kRuns));
     }
     if (seed % 16 == 0) {
-      EXPECT_EQ(expected, Trial(program, create_checking_executor(program, *planned, *device, {})).bytes_after(2));
+      EXPECT_EQ(expected, Trial(program, create_checking_executor(program, *planned, *device, {})).bytes_after(kRuns));
     }
   }
+  EXPECT_GT(gpu.counts.launches, gpu.counts.captures);
 }
 
 // The test above proves nothing if the programs have nothing to get wrong.

@@ -51,6 +51,9 @@ v1::RankEvent step(double loss) {
   auto* phase = event.mutable_step()->add_phases();
   phase->set_phase("optimizer");
   phase->set_seconds(0.01);
+  auto* use = event.mutable_step()->add_memory();
+  use->set_memory_class("context");
+  use->set_bytes(5'000'000);
   return event;
 }
 
@@ -85,6 +88,7 @@ TEST_F(RankMetricsTest, RankZeroSpeaksForTheJobAndTokensAreShared) {
     EXPECT_THAT(text, HasSubstr("telar_model_flops_total{convention=\"causal\"," + labels + "} 6144000000\n"));
     EXPECT_THAT(text, HasSubstr("telar_steps_total{" + labels + "} 1\n"));
     EXPECT_THAT(text, HasSubstr("telar_memory_bytes{class=\"weights\"," + labels + "} 4000000\n"));
+    EXPECT_THAT(text, HasSubstr("telar_memory_bytes{class=\"context\"," + labels + "} 5000000\n"));
     EXPECT_THAT(text, HasSubstr("telar_step_phase_seconds_total{" + labels.substr(0, 12) + "phase=\"optimizer\""));
     EXPECT_THAT(text, HasSubstr("telar_step_seconds_bucket{" + labels + ",le=\"0.05\"} 1\n"));
     EXPECT_THAT(text, HasSubstr("telar_step_seconds_bucket{" + labels + ",le=\"0.03\"} 0\n"));

@@ -11,6 +11,7 @@
 #include <sstream>
 #include <thread>
 
+#include "tests/fakes/rendezvous.h"
 #include "worker/plan/resolve.h"
 #include "worker/train/failure.h"
 
@@ -64,6 +65,17 @@ class RunTest : public ::testing::Test {
     spec.mutable_checkpoint()->set_keep(3);
     spec.mutable_eval()->set_sequences(8);
     EXPECT_THAT(plan::resolve(spec, v1::ResourceSpec::CPU), IsEmpty());
+    return made;
+  }
+  // The plan of one of two ranks that meet at `rendezvous`.
+  v1::RankPlan plan_of_two(v1::RankPlan made, uint32_t rank, const fakes::FakeRendezvous& rendezvous) {
+    made.set_world_size(2);
+    made.set_rank(rank);
+    made.set_listen_host("127.0.0.1");
+    made.set_rendezvous_address(rendezvous.address());
+    made.mutable_spec()->mutable_resources()->set_devices(2);
+    made.mutable_spec()->mutable_parallel()->set_data(2);
+    EXPECT_THAT(plan::resolve(*made.mutable_spec(), v1::ResourceSpec::CPU), IsEmpty());
     return made;
   }
 
@@ -193,6 +205,92 @@ TEST_F(RunTest, GivesUpWhereTheLossScaleIsLeastAndStillTooLarge) {
   EXPECT_EQ(class_of(outcome.status()), v1::NUMERIC) << outcome.status();
   // Three steps on the way down, then ten.
   EXPECT_THAT(std::string(outcome.status().message()), HasSubstr("10 steps in a row, up to step 13"));
+}
+
+// The step that brings the wish to stop back has the next one behind it already, unless something is due in between.
+TEST_F(RunTest, StopsBehindTheStepsInFlight) {
+  const std::atomic<bool> stop{true};
+  const auto free = run_plan(plan("free", 40), stop);
+  ASSERT_TRUE(free.ok()) << free.status();
+  EXPECT_EQ(free->step, 2u);
+  EXPECT_TRUE(free->interrupted);
+  EXPECT_TRUE(fs::exists(shard("free", "00000002")));
+  EXPECT_EQ(losses("free").size(), 2u);
+  v1::RankPlan bound = plan("bound", 40);
+  bound.mutable_spec()->mutable_checkpoint()->set_every_steps(1);
+  EXPECT_EQ(run_plan(bound, stop)->step, 1u);
+  const auto over = run_plan(plan("over", 2), stop);
+  EXPECT_EQ(over->step, 2u);
+  EXPECT_FALSE(over->interrupted);
+}
+
+TEST_F(RunTest, OneRankThatIsAskedToStopStopsAllBehindTheSameStep) {
+  const fakes::FakeRendezvous rendezvous;
+  const auto run_two = [&](uint64_t steps, const std::atomic<bool>& stop_second) {
+    const v1::RankPlan both = plan("gang", steps);
+    absl::StatusOr<RunOutcome> first = absl::UnknownError("not run"), second = first;
+    std::thread peer([&] { second = run_plan(plan_of_two(both, 1, rendezvous), stop_second); });
+    first = run_plan(plan_of_two(both, 0, rendezvous));
+    peer.join();
+    EXPECT_TRUE(first.ok()) << first.status();
+    EXPECT_TRUE(second.ok()) << second.status();
+    EXPECT_EQ(first->step, second->step);
+    EXPECT_EQ(first->interrupted, second->interrupted);
+    return *first;
+  };
+  std::atomic<bool> stop{false};
+  std::thread stopper([&] {
+    while (losses("gang").size() < 5) std::this_thread::yield();
+    stop = true;
+  });
+  const RunOutcome broken = run_two(40, stop);
+  stopper.join();
+  ASSERT_TRUE(broken.interrupted) << "too fast to be stopped";
+  EXPECT_EQ(run_two(40, kGoOn).step, 40u);
+  const std::vector<std::string> resumed = losses("gang");
+  fs::remove_all(root_ / "gang");
+  EXPECT_EQ(run_two(40, kGoOn).step, 40u);
+  EXPECT_EQ(losses("gang"), resumed);
+}
+
+TEST_F(RunTest, AStepThatFailsNamesRankStepAndOp) {
+  const fakes::FakeRendezvous rendezvous;
+  const v1::RankPlan both = plan("gang", 1000);
+  std::thread peer([&] {
+    // Stops without the others: its connections close while they are in the middle of a step.
+    v1::RankPlan shorter = plan_of_two(both, 1, rendezvous);
+    shorter.mutable_spec()->mutable_schedule()->set_steps(15);
+    shorter.mutable_spec()->mutable_eval()->set_sequences(0);
+    (void)run_plan(shorter);
+  });
+  v1::RankPlan longer = plan_of_two(both, 0, rendezvous);
+  const auto outcome = run_plan(longer);
+  peer.join();
+  ASSERT_FALSE(outcome.ok());
+  EXPECT_EQ(class_of(outcome.status()), v1::COMMUNICATION) << outcome.status();
+  EXPECT_THAT(std::string(outcome.status().message()),
+              ::testing::MatchesRegex("rank 0, step 1[56]: op '.*' \\(.* f32 \\[.*\\]\\) on lane comm0: .*"));
+}
+
+// Where the time went adds up, and steps that follow each other share no moment.
+TEST_F(RunTest, PhasesSumToTheStepAndStepsToTheRun) {
+  const auto start = std::chrono::steady_clock::now();
+  ASSERT_TRUE(run_plan(plan("a", 30)).ok());
+  const double whole = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  double total = 0;
+  int steps = 0;
+  std::ifstream file(root_ / "events.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    const auto event = nlohmann::json::parse(line);
+    if (!event.contains("step")) continue;
+    ++steps;
+    double sum = 0;
+    for (const auto& phase : event["step"]["phases"]) sum += phase.value("seconds", 0.0);
+    EXPECT_NEAR(sum, event["step"]["seconds"].get<double>(), 1e-6);
+    total += event["step"]["seconds"].get<double>();
+  }
+  EXPECT_EQ(steps, 30);
+  EXPECT_LT(total, whole);
 }
 
 TEST_F(RunTest, TheSequentialExecutorGivesTheSameBits) {

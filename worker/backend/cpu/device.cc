@@ -86,6 +86,10 @@ absl::StatusOr<std::unique_ptr<Stream>> CpuDevice::create_stream(const std::stri
 
 absl::StatusOr<std::unique_ptr<Event>> CpuDevice::create_event() { return std::make_unique<ThreadEvent>(); }
 
+absl::StatusOr<std::unique_ptr<Graph>> CpuDevice::capture(Stream&, const std::function<absl::Status()>&) {
+  return absl::UnimplementedError("the CPU has no graphs");
+}
+
 absl::StatusOr<std::unique_ptr<Communicator>> CpuDevice::create_communicator(KeyValueStore& store,
                                                                              const CommunicatorOptions& options) {
   if (!communicators_) {

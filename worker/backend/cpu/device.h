@@ -14,8 +14,11 @@ class CpuDevice final : public Device {
   const DeviceInfo& info() const override { return info_; }
   // Whole pages, zeroed as they are touched. RESOURCE_EXHAUSTED if that is more than the machine has available.
   absl::StatusOr<std::unique_ptr<Memory>> allocate(size_t bytes) override;
+  absl::StatusOr<std::unique_ptr<Memory>> allocate_pinned(size_t bytes) override { return allocate(bytes); }
+  absl::StatusOr<DeviceOverhead> overhead() override { return DeviceOverhead(); }
   absl::StatusOr<std::unique_ptr<Stream>> create_stream(const std::string& name, bool compute) override;
   absl::StatusOr<std::unique_ptr<Event>> create_event() override;
+  absl::StatusOr<std::unique_ptr<Graph>> capture(Stream& origin, const std::function<absl::Status()>& issue) override;
   Kernels& kernels() override { return *kernels_; }  // Only if it was made with some.
   absl::StatusOr<std::unique_ptr<Communicator>> create_communicator(KeyValueStore& store,
                                                                     const CommunicatorOptions& options) override;

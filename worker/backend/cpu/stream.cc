@@ -3,6 +3,7 @@
 #include <omp.h>
 #include <pthread.h>
 
+#include <cstring>
 #include <exception>
 
 #include "absl/strings/str_cat.h"
@@ -37,6 +38,11 @@ void ThreadEvent::wait(uint64_t generation) {
   completed_changed_.wait(lock, [&] { return completed_ >= generation; });
 }
 
+absl::Status ThreadEvent::synchronize() {
+  wait(latest());
+  return absl::OkStatus();
+}
+
 ThreadStream::ThreadStream(const std::string& name, int threads) {
   queue_.reserve(kReservedItems);
   thread_ = std::thread([this, name, threads] { loop(name, threads); });
@@ -55,12 +61,16 @@ void ThreadStream::submit(const std::function<absl::Status(Stream&)>& work) { pu
 
 void ThreadStream::record(Event& event) {
   auto& thread_event = static_cast<ThreadEvent&>(event);
-  push({.event = &thread_event, .generation = thread_event.submit_record(), .record = true});
+  push({.kind = Kind::kRecord, .event = &thread_event, .generation = thread_event.submit_record()});
 }
 
 void ThreadStream::wait(Event& event) {
   auto& thread_event = static_cast<ThreadEvent&>(event);
-  push({.event = &thread_event, .generation = thread_event.latest()});
+  push({.kind = Kind::kWait, .event = &thread_event, .generation = thread_event.latest()});
+}
+
+void ThreadStream::copy(void* to, const void* from, size_t bytes) {
+  push({.kind = Kind::kCopy, .to = to, .from = from, .bytes = bytes});
 }
 
 absl::Status ThreadStream::synchronize() {
@@ -98,17 +108,22 @@ void ThreadStream::loop(const std::string& name, int threads) {
 }
 
 void ThreadStream::execute(const Item& item) {
-  if (item.work != nullptr) {
-    if (!first_error_.ok()) return;
-    try {
-      first_error_ = (*item.work)(*this);
-    } catch (const std::exception& exception) {  // A vendor's exception must not end the process.
-      first_error_ = absl::InternalError(absl::StrCat("exception: ", exception.what()));
-    }
-  } else if (item.record) {
-    item.event->complete(item.generation);
-  } else {
-    item.event->wait(item.generation);
+  switch (item.kind) {
+    case Kind::kRecord:
+      return item.event->complete(item.generation);
+    case Kind::kWait:
+      return item.event->wait(item.generation);
+    case Kind::kCopy:
+      if (first_error_.ok() && item.bytes > 0) std::memcpy(item.to, item.from, item.bytes);
+      return;
+    case Kind::kWork:
+      break;
+  }
+  if (!first_error_.ok()) return;
+  try {
+    first_error_ = (*item.work)(*this);
+  } catch (const std::exception& exception) {  // A vendor's exception must not end the process.
+    first_error_ = absl::InternalError(absl::StrCat("exception: ", exception.what()));
   }
 }
 

@@ -24,6 +24,7 @@ class ThreadEvent final : public Event {
   uint64_t latest() const;   // 0 before the first record: nothing to wait for.
   void complete(uint64_t generation);
   void wait(uint64_t generation);  // Blocks until it is complete.
+  absl::Status synchronize() override;
 
  private:
   mutable std::mutex mutex_;
@@ -41,15 +42,19 @@ class ThreadStream final : public Stream {
   void submit(const std::function<absl::Status(Stream&)>& work) override;
   void record(Event& event) override;
   void wait(Event& event) override;
+  void copy(void* to, const void* from, size_t bytes) override;
   absl::Status synchronize() override;
 
  private:
-  // Work if there is any; else a record or a wait.
+  enum class Kind : uint8_t { kWork, kRecord, kWait, kCopy };
   struct Item {
+    Kind kind = Kind::kWork;
     const std::function<absl::Status(Stream&)>* work = nullptr;
-    ThreadEvent* event = nullptr;
+    ThreadEvent* event = nullptr;  // kRecord, kWait.
     uint64_t generation = 0;
-    bool record = false;
+    void* to = nullptr;  // kCopy.
+    const void* from = nullptr;
+    size_t bytes = 0;
   };
 
   void push(const Item& item);

@@ -17,7 +17,8 @@ namespace telar::backend::cuda {
 absl::Status to_status(cudaError_t error, const std::string& call);
 
 // kernels.cc. Launches on the stream's CUDA stream; the current device must be the stream's, and `device`.
-absl::StatusOr<std::unique_ptr<Kernels>> create_kernels(int device, bool deterministic);
+class CudaKernels;
+absl::StatusOr<std::unique_ptr<CudaKernels>> create_kernels(int device, bool deterministic);
 
 // device.cc. FAILED_PRECONDITION: no driver, no GPU, no such index, or a GPU that this module holds no code for.
 absl::StatusOr<std::unique_ptr<Device>> open_device(const DeviceOptions& options);

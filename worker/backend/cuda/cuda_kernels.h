@@ -62,6 +62,8 @@ class CudaKernels final : public Kernels {
   absl::Status adamw(Stream&, const AdamWParams& params, In grad, In scale, In step, InOut master, InOut exp_avg,
                      InOut exp_avg_sq, Out weight) override;
 
+  size_t workspace_bytes() const { return workspaces_.bytes() + library_->workspace_bytes(); }
+
  private:
   const std::unique_ptr<LibraryOps> library_;
   Workspaces workspaces_;

@@ -5,14 +5,13 @@
 
 #include "worker/backend/cuda/library_ops.h"
 #include "worker/backend/cuda/products.h"
-#include "worker/backend/cuda/scratch.h"
 #include "worker/backend/cuda/sdpa.h"
+#include "worker/backend/cuda/workspace.h"
 
 namespace telar::backend::cuda {
 
 class CudaLibraryOps final : public LibraryOps {
  public:
-  explicit CudaLibraryOps(int device) : scratch_(device) {}
   absl::Status open(int device, bool deterministic);
 
   absl::Status linear(Stream&, In x, In weight, In bias, Out y) override;
@@ -21,9 +20,10 @@ class CudaLibraryOps final : public LibraryOps {
   absl::Status linear_wgrad(Stream&, In dy, In x, bool accumulate, InOut dweight) override;
   absl::Status attention(Stream&, const AttentionDims&, In qkv, Out o, Out lse) override;
   absl::Status attention_backward(Stream&, const AttentionDims&, In qkv, In o, In lse, In d_o, Out dqkv) override;
+  size_t workspace_bytes() const override { return scratch_.bytes(); }
 
  private:
-  Scratch scratch_;  // Outlives what uses it.
+  Workspaces scratch_;  // Outlives what uses it.
   std::unique_ptr<Products> products_;
   std::unique_ptr<Sdpa> sdpa_;
 };

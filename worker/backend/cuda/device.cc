@@ -1,7 +1,10 @@
+#include <atomic>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "worker/backend/cuda/cuda.h"
+#include "worker/backend/cuda/cuda_kernels.h"
 #include "worker/backend/cuda/memory_ops.h"
 #include "worker/backend/cuda/nccl_communicator.h"
 
@@ -12,11 +15,26 @@ class CudaEvent final : public Event {
  public:
   explicit CudaEvent(cudaEvent_t event) : event_(event) {}
   ~CudaEvent() override { cudaEventDestroy(event_); }
+  absl::Status synchronize() override { return to_status(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
   cudaEvent_t handle() const { return event_; }
 
  private:
   const cudaEvent_t event_;
 };
+
+// While a thread captures, errors are the capture's and not the streams': those go on as if nothing had been.
+class CaptureScope {
+ public:
+  CaptureScope() { current_ = this; }
+  ~CaptureScope() { current_ = nullptr; }
+  CaptureScope(const CaptureScope&) = delete;
+  static CaptureScope* current() { return current_; }
+  absl::Status error;
+
+ private:
+  static thread_local CaptureScope* current_;
+};
+thread_local CaptureScope* CaptureScope::current_ = nullptr;
 
 // `submit` enqueues at once, so an error of a launch latches here and one of a running kernel is found by synchronize.
 class CudaStream final : public Stream {
@@ -30,27 +48,35 @@ class CudaStream final : public Stream {
   }
 
   void submit(const std::function<absl::Status(Stream&)>& work) override {
-    if (!error_.ok()) return;
+    if (!error().ok()) return;
     latch(cudaSetDevice(device_), "cudaSetDevice");
-    if (error_.ok()) error_ = work(*this);
+    if (error().ok()) error() = work(*this);
   }
   void record(Event& event) override {
-    if (error_.ok()) latch(cudaEventRecord(static_cast<CudaEvent&>(event).handle(), stream_), "cudaEventRecord");
+    if (error().ok()) latch(cudaEventRecord(static_cast<CudaEvent&>(event).handle(), stream_), "cudaEventRecord");
   }
   void wait(Event& event) override {
-    if (error_.ok())
-      latch(cudaStreamWaitEvent(stream_, static_cast<CudaEvent&>(event).handle(), 0), "cudaStreamWaitEvent");
+    if (!error().ok()) return;
+    latch(cudaStreamWaitEvent(stream_, static_cast<CudaEvent&>(event).handle(), 0), "cudaStreamWaitEvent");
+  }
+  void copy(void* to, const void* from, size_t bytes) override {
+    if (!error().ok() || bytes == 0) return;
+    latch(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "cudaMemcpyAsync");
+  }
+  void launch(cudaGraphExec_t graph) {
+    if (error().ok()) latch(cudaGraphLaunch(graph, stream_), "cudaGraphLaunch");
   }
   absl::Status synchronize() override {
-    const cudaError_t error = cudaStreamSynchronize(stream_);  // Also after an error: earlier work may still run.
-    if (error_.ok()) latch(error, "cudaStreamSynchronize");
-    return error_;
+    const cudaError_t result = cudaStreamSynchronize(stream_);  // Also after an error: earlier work may still run.
+    if (error().ok()) latch(result, "cudaStreamSynchronize");
+    return error();
   }
   cudaStream_t handle() const { return stream_; }
 
  private:
-  void latch(cudaError_t error, const char* call) {
-    error_ = to_status(error, absl::StrCat("stream '", name_, "': ", call));
+  absl::Status& error() { return CaptureScope::current() == nullptr ? error_ : CaptureScope::current()->error; }
+  void latch(cudaError_t result, const char* call) {
+    if (result != cudaSuccess) error() = to_status(result, absl::StrCat("stream '", name_, "': ", call));
   }
 
   const std::string name_;
@@ -59,10 +85,42 @@ class CudaStream final : public Stream {
   absl::Status error_;
 };
 
+class CudaGraph final : public Graph {
+ public:
+  CudaGraph(cudaGraphExec_t graph, size_t nodes) : graph_(graph), nodes_(nodes) {}
+  ~CudaGraph() override { cudaGraphExecDestroy(graph_); }  // One that runs is freed when it is done.
+  void launch(Stream& stream) override { static_cast<CudaStream&>(stream).launch(graph_); }
+  size_t nodes() const override { return nodes_; }
+
+ private:
+  const cudaGraphExec_t graph_;
+  const size_t nodes_;
+};
+
 class CudaMemory final : public Memory {
  public:
-  CudaMemory(void* data, size_t bytes) : data_(static_cast<std::byte*>(data)), bytes_(bytes) {}
-  ~CudaMemory() override { cudaFree(data_); }
+  // `in_use` counts the bytes of all that are alive, and outlives them.
+  CudaMemory(void* data, size_t bytes, std::atomic<uint64_t>& in_use)
+      : data_(static_cast<std::byte*>(data)), bytes_(bytes), in_use_(in_use) {
+    in_use_ += bytes;
+  }
+  ~CudaMemory() override {
+    cudaFree(data_);
+    in_use_ -= bytes_;
+  }
+  std::byte* data() override { return data_; }
+  size_t bytes() const override { return bytes_; }
+
+ private:
+  std::byte* const data_;
+  const size_t bytes_;
+  std::atomic<uint64_t>& in_use_;
+};
+
+class PinnedMemory final : public Memory {
+ public:
+  PinnedMemory(void* data, size_t bytes) : data_(static_cast<std::byte*>(data)), bytes_(bytes) {}
+  ~PinnedMemory() override { cudaFreeHost(data_); }
   std::byte* data() override { return data_; }
   size_t bytes() const override { return bytes_; }
 
@@ -73,7 +131,7 @@ class CudaMemory final : public Memory {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(int index, DeviceInfo info, std::unique_ptr<Kernels> kernels)
+  CudaDevice(int index, DeviceInfo info, std::unique_ptr<CudaKernels> kernels)
       : index_(index), info_(std::move(info)), kernels_(std::move(kernels)) {}
   const DeviceInfo& info() const override { return info_; }
   Kernels& kernels() override { return *kernels_; }
@@ -90,13 +148,32 @@ class CudaDevice final : public Device {
                                                        " bytes asked, ", free, " of ", total, " free"));
     }
     if (absl::Status status = to_status(error, "cudaMalloc"); !status.ok()) return status;
-    auto memory = std::make_unique<CudaMemory>(data, bytes);
+    auto memory = std::make_unique<CudaMemory>(data, bytes, allocated_);
     if (bytes > 0) {
       absl::Status status = to_status(cudaMemset(data, 0, bytes), "cudaMemset");
       if (status.ok()) status = finish();
       if (!status.ok()) return status;
     }
     return memory;
+  }
+
+  absl::StatusOr<std::unique_ptr<Memory>> allocate_pinned(size_t bytes) override {
+    if (absl::Status status = select(); !status.ok()) return status;
+    void* data = nullptr;
+    absl::Status status = to_status(cudaMallocHost(&data, bytes), absl::StrCat("cudaMallocHost of ", bytes, " bytes"));
+    if (!status.ok()) return status;
+    if (bytes > 0) std::memset(data, 0, bytes);
+    return std::make_unique<PinnedMemory>(data, bytes);
+  }
+
+  absl::StatusOr<DeviceOverhead> overhead() override {
+    if (absl::Status status = select(); !status.ok()) return status;
+    size_t free = 0, total = 0;
+    if (absl::Status status = to_status(cudaMemGetInfo(&free, &total), "cudaMemGetInfo"); !status.ok()) return status;
+    DeviceOverhead used{.workspaces = kernels_->workspace_bytes()};
+    const uint64_t known = allocated_.load() + used.workspaces;
+    used.context = total - free > known ? total - free - known : 0;
+    return used;
   }
 
   absl::StatusOr<std::unique_ptr<Stream>> create_stream(const std::string& name, bool) override {
@@ -110,9 +187,30 @@ class CudaDevice final : public Device {
   absl::StatusOr<std::unique_ptr<Event>> create_event() override {
     if (absl::Status status = select(); !status.ok()) return status;
     cudaEvent_t event = nullptr;
-    absl::Status status = to_status(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+    // A host that waits for a step sleeps: the device has the next one, and the data loader wants the core.
+    constexpr unsigned kFlags = cudaEventDisableTiming | cudaEventBlockingSync;
+    absl::Status status = to_status(cudaEventCreateWithFlags(&event, kFlags), "cudaEventCreate");
     if (!status.ok()) return status;
     return std::make_unique<CudaEvent>(event);
+  }
+
+  absl::StatusOr<std::unique_ptr<Graph>> capture(Stream& origin, const std::function<absl::Status()>& issue) override {
+    if (absl::Status status = select(); !status.ok()) return status;
+    cudaGraph_t recorded = nullptr;
+    if (absl::Status status = record(handle_of(origin), issue, recorded); !status.ok()) {
+      if (recorded != nullptr) cudaGraphDestroy(recorded);
+      return status;
+    }
+    size_t nodes = 0;
+    cudaGraphExec_t ready = nullptr;
+    absl::Status status = to_status(cudaGraphGetNodes(recorded, nullptr, &nodes), "cudaGraphGetNodes");
+    if (status.ok()) status = to_status(cudaGraphInstantiate(&ready, recorded, 0), "cudaGraphInstantiate");
+    cudaGraphDestroy(recorded);
+    if (!status.ok()) return status;
+    auto graph = std::make_unique<CudaGraph>(ready, nodes);
+    status = to_status(cudaGraphUpload(ready, handle_of(origin)), "cudaGraphUpload");
+    if (!status.ok()) return status;
+    return graph;
   }
 
   absl::StatusOr<std::unique_ptr<Communicator>> create_communicator(KeyValueStore& store,
@@ -128,6 +226,21 @@ class CudaDevice final : public Device {
   }
 
  private:
+  // Thread-local: what other threads do meanwhile, NCCL's among them, is their business, while a call of ours that
+  // allocates or synchronizes spoils the capture. The first error is the cause; the end reports only that there was
+  // one.
+  static absl::Status record(cudaStream_t origin, const std::function<absl::Status()>& issue, cudaGraph_t& graph) {
+    absl::Status status =
+        to_status(cudaStreamBeginCapture(origin, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    if (!status.ok()) return status;
+    {
+      CaptureScope scope;
+      status = issue();
+      status.Update(scope.error);
+    }
+    status.Update(to_status(cudaStreamEndCapture(origin, &graph), "cudaStreamEndCapture"));
+    return status;
+  }
   absl::Status select() const { return to_status(cudaSetDevice(index_), absl::StrCat("cudaSetDevice(", index_, ")")); }
   // Memset and copies from pageable memory may return before the device is done, and our streams do not wait for the
   // default stream by themselves.
@@ -140,7 +253,8 @@ class CudaDevice final : public Device {
 
   const int index_;
   const DeviceInfo info_;
-  const std::unique_ptr<Kernels> kernels_;
+  std::atomic<uint64_t> allocated_{0};
+  const std::unique_ptr<CudaKernels> kernels_;
 };
 
 // Dense rates of the data sheets, for the SXM boards only: the others run at other clocks and powers.

@@ -46,7 +46,7 @@ absl::Status CudaKernels::attention_backward(Stream& stream, const AttentionDims
   return library_->attention_backward(stream, dims, qkv, o, lse, d_o, dqkv);
 }
 
-absl::StatusOr<std::unique_ptr<Kernels>> create_kernels(int device, bool deterministic) {
+absl::StatusOr<std::unique_ptr<CudaKernels>> create_kernels(int device, bool deterministic) {
   auto library = LibraryOps::create(device, deterministic);
   if (!library.ok()) return library.status();
   return std::make_unique<CudaKernels>(*std::move(library));

@@ -10,7 +10,7 @@ namespace telar::backend::cuda {
 
 absl::StatusOr<std::unique_ptr<LibraryOps>> LibraryOps::create(int device, bool deterministic) {
   TELAR_RETURN_IF_ERROR(to_status(cudaSetDevice(device), absl::StrCat("cudaSetDevice(", device, ")")));
-  auto ops = std::make_unique<CudaLibraryOps>(device);
+  auto ops = std::make_unique<CudaLibraryOps>();
   TELAR_RETURN_IF_ERROR(ops->open(device, deterministic));
   return ops;
 }

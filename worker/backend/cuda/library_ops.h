@@ -15,5 +15,6 @@ class LibraryOps {
   virtual absl::Status linear_wgrad(Stream&, In dy, In x, bool accumulate, InOut dweight) = 0;
   virtual absl::Status attention(Stream&, const AttentionDims&, In qkv, Out o, Out lse) = 0;
   virtual absl::Status attention_backward(Stream&, const AttentionDims&, In qkv, In o, In lse, In d_o, Out dqkv) = 0;
+  virtual size_t workspace_bytes() const = 0;
 };
 }  // namespace telar::backend::cuda

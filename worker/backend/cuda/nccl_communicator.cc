@@ -84,7 +84,10 @@ Status nccl_status(ncclResult_t result, ncclComm_t comm) {
 // NCCL reads its environment once, at its first call.
 void prepare_environment() {
   static std::once_flag once;
-  std::call_once(once, [] { setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0); });
+  std::call_once(once, [] {
+    setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0);
+    setenv("NCCL_GRAPH_REGISTER", "0", /*overwrite=*/0);
+  });
 }
 
 Status copy(const In& x, const Out& y, Stream& stream) {

@@ -15,6 +15,9 @@
 //
 // Sends and receives of one stream run in its order, and a send may wait for its recv: two ranks that both send first
 // wait for ever. all_gather's x may be its place in y; reduce_scatter's y may be its place in x.
+// Under capture a call is recorded as it would run: the capture must be thread-local, as NCCL launches from threads of
+// its own. Buffers of captured calls are not registered with the peers (NCCL_GRAPH_REGISTER), so that a captured call
+// is the same as an eager one, in its sums and for peers that run it eagerly. Graphs go before the communicator.
 // NVLink multicast is off unless the environment says otherwise (NCCL_NVLS_ENABLE). NCCL picks the network interface
 // itself: options.listen_host is not used (NCCL_SOCKET_IFNAME is).
 // Threads: one call at a time, with the communicator's device current except in barrier().

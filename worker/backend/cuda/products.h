@@ -27,16 +27,16 @@
 #include "absl/status/statusor.h"
 #include "worker/backend/cuda/product.h"
 #include "worker/backend/cuda/product_candidates.h"
-#include "worker/backend/cuda/scratch.h"
 #include "worker/backend/cuda/tuner.h"
 #include "worker/backend/cuda/tuning_file.h"
+#include "worker/backend/cuda/workspace.h"
 
 namespace telar::backend::cuda {
 
 class Products {
  public:
   // `scratch` outlives it. The device must be current here and in every call.
-  static absl::StatusOr<std::unique_ptr<Products>> create(int device, bool deterministic, Scratch& scratch);
+  static absl::StatusOr<std::unique_ptr<Products>> create(int device, bool deterministic, Workspaces& scratch);
   ~Products();
   // Enqueues on `stream`. Threads: any.
   absl::Status run(cudaStream_t stream, const Product& product);
@@ -54,7 +54,7 @@ class Products {
   struct Plan;
   enum class Gelu { kMeasured, kFused, kApart };
 
-  Products(cublasLtHandle_t handle, Scratch& scratch);
+  Products(cublasLtHandle_t handle, Workspaces& scratch);
   static Key key_of(const Product& product);
   absl::StatusOr<Plan*> plan_for(cudaStream_t stream, const Product& product);
   absl::Status choose(cudaStream_t stream, const Product& product, const Key& key, Plan& plan);
@@ -66,7 +66,7 @@ class Products {
                         const cublasLtMatmulAlgo_t& algorithm, void* d, void* workspace) const;
 
   const cublasLtHandle_t handle_;
-  Scratch& scratch_;
+  Workspaces& scratch_;
   bool tuning_ = true;
   Gelu gelu_ = Gelu::kMeasured;
   std::unique_ptr<TuningFile> file_;  // Null without TELAR_TUNING_FILE.

@@ -11,8 +11,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "worker/backend/cuda/scratch.h"
 #include "worker/backend/cuda/sdpa_graph.h"
+#include "worker/backend/cuda/workspace.h"
 #include "worker/backend/kernels.h"
 
 namespace telar::backend::cuda {
@@ -28,7 +28,7 @@ class Sdpa {
   // `scratch` outlives it. The device must be current here and in every call.
   static constexpr int64_t kScoreBytes = int64_t{1} << 30;
 
-  static absl::StatusOr<std::unique_ptr<Sdpa>> create(bool deterministic, Scratch& scratch);
+  static absl::StatusOr<std::unique_ptr<Sdpa>> create(bool deterministic, Workspaces& scratch);
   ~Sdpa();
 
   // Whether it may be asked; cuDNN can still refuse (UNIMPLEMENTED, nothing was enqueued).
@@ -41,7 +41,7 @@ class Sdpa {
   using Plan = std::unique_ptr<SdpaGraph>;
   using Key = std::tuple<DType, int64_t, int64_t, int64_t, int64_t, int64_t, bool>;
 
-  Sdpa(cudnnHandle_t handle, bool deterministic, Scratch& scratch)
+  Sdpa(cudnnHandle_t handle, bool deterministic, Workspaces& scratch)
       : handle_(handle), deterministic_(deterministic), scratch_(scratch) {}
   // How many sequences of the batch the backward takes at once.
   int64_t part_of(const AttentionDims& dims) const;
@@ -52,7 +52,7 @@ class Sdpa {
 
   const cudnnHandle_t handle_;
   const bool deterministic_;
-  Scratch& scratch_;
+  Workspaces& scratch_;
   std::mutex mutex_;  // One handle serves all streams, one call at a time.
   std::map<Key, Plan> plans_;
 };

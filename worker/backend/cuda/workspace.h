@@ -1,37 +1,51 @@
-// Device memory that our kernels keep partial sums and sorted ids in between the launches of one call.
+// Device memory that a call needs while it runs: partial sums and sorted ids of our kernels, workspaces of vendor
+// libraries.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
 namespace telar::backend::cuda {
 
-// One block a stream, of fixed size, so that its address can be captured in a graph. Made at the stream's first use,
-// which therefore comes before any capture of that stream.
-// Threads: any.
+// One block a stream, as large as the largest need so far: calls on one stream follow each other, those of different
+// streams do not. Blocks grow while a program runs for the first time, in units that make that rare, as the device
+// stands still meanwhile; and never under capture, where nothing can be allocated. One whose address went into a graph
+// stays where it is, and is kept beside a larger one.
+// Threads: any, one a stream.
 class Workspaces {
  public:
-  // Sums over rows leave 17 MiB at most, rows of a loss 8 bytes each, ids to sort some 24 bytes each.
-  static constexpr size_t kBytes = size_t{32} << 20;
+  static constexpr size_t kUnit = size_t{32} << 20;  // Blocks are multiples of it.
 
   Workspaces() = default;
   Workspaces(const Workspaces&) = delete;
   ~Workspaces();  // All streams are done.
 
-  // `bytes` aligned to 256, contents arbitrary, for work on `stream` until the next call for it.
-  // RESOURCE_EXHAUSTED: more than kBytes (named), or the device has no memory left; FAILED_PRECONDITION: first use of a
-  // stream that is being captured.
+  // At least `bytes`, aligned to 256, contents arbitrary; null for none at first. For work that is enqueued on `stream`
+  // before the next call for it. The stream's device must be current. Errors name `op`: RESOURCE_EXHAUSTED the bytes
+  // asked and free, FAILED_PRECONDITION: more is needed while `stream` is being captured; make the call once before.
   absl::StatusOr<std::byte*> get(const char* op, cudaStream_t stream, size_t bytes);
+  size_t bytes() const;  // Held, over all streams.
 
  private:
-  std::mutex mutex_;
-  std::map<cudaStream_t, std::byte*> blocks_;  // Guarded by mutex_.
+  struct Block {
+    std::byte* data = nullptr;
+    size_t bytes = 0;
+    bool captured = false;  // A graph may hold its address.
+  };
+  absl::Status grow(const char* op, cudaStream_t stream, size_t bytes, Block& block);
+
+  mutable std::mutex mutex_;
+  std::map<cudaStream_t, Block> blocks_;  // Guarded by mutex_, as below.
+  std::vector<Block> replaced_;
 };
+
+// Whether work on `stream` is recorded into a graph rather than run.
+bool is_capturing(cudaStream_t stream);
 
 }  // namespace telar::backend::cuda

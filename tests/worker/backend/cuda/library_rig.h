@@ -23,6 +23,7 @@ class PlainStream final : public Stream {
   void submit(const std::function<absl::Status(Stream&)>& work) override { (void)work(*this); }
   void record(Event&) override {}
   void wait(Event&) override {}
+  void copy(void*, const void*, size_t) override {}
   absl::Status synchronize() override;
   cudaStream_t handle() const { return stream_; }
 

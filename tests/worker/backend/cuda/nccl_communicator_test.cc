@@ -102,6 +102,45 @@ TEST_P(CudaNccl, AllReduce) {
   });
 }
 
+// Set up by an eager call, then recorded, then run from the graph, which goes before the communicator.
+TEST_P(CudaNccl, CanBeCaptured) {
+  const int size = GetParam();
+  constexpr int64_t kCount = 32769;
+  constexpr int kLaunches = 3;
+  run_group(size, [&](Communicator& communicator, LibraryRig& rig, Meeting& meeting) {
+    Values want(kCount, 0.0);
+    for (int rank = 0; rank < size; ++rank) {
+      const Values part = numbers(kCount, rank);
+      for (int64_t i = 0; i < kCount; ++i) want[i] += part[i];
+    }
+    for (int launch = 0; launch < kLaunches; ++launch) {  // Each adds up what the one before left everywhere.
+      for (double& value : want) value *= size;
+    }
+    Tensor x(rig, DType::kF32, {kCount}, numbers(kCount, communicator.rank()));
+    meeting.arrive_and_wait();
+    ASSERT_EQ(communicator.all_reduce(rig.stream(), ReduceOp::kSum, x.inout()), absl::OkStatus());
+    finish(rig, meeting);
+    const cudaStream_t stream = rig.stream().handle();
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t exec = nullptr;
+    ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    EXPECT_EQ(communicator.all_reduce(rig.stream(), ReduceOp::kSum, x.inout()), absl::OkStatus());
+    ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+    ASSERT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+    ASSERT_EQ(cudaGraphUpload(exec, stream), cudaSuccess);
+    finish(rig, meeting);
+    for (int launch = 0; launch < kLaunches; ++launch) EXPECT_EQ(cudaGraphLaunch(exec, stream), cudaSuccess);
+    finish(rig, meeting);
+    EXPECT_EQ(x.values(), want);
+    EXPECT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
+    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    meeting.arrive_and_wait();
+    ASSERT_EQ(communicator.all_reduce(rig.stream(), ReduceOp::kMax, x.inout()), absl::OkStatus());
+    finish(rig, meeting);
+    EXPECT_EQ(x.values(), want);
+  });
+}
+
 TEST_P(CudaNccl, GatherAndScatter) {
   const int size = GetParam();
   run_group(size, [&](Communicator& communicator, LibraryRig& rig, Meeting& meeting) {

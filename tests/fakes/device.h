@@ -1,0 +1,147 @@
+// The CPU backend's device behind a wrapper that counts, and that can capture graphs as a GPU does.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "worker/backend/device.h"
+
+namespace telar::fakes {
+
+// Work is handed to the inner device's streams, so it runs as asynchronously as there. While `issue` of capture() runs,
+// streams record instead; ops are not called, and so cannot fail: `refuse` lets a test say that one could not be
+// captured.
+class FakeDevice final : public backend::Device {
+ public:
+  struct Counts {
+    std::atomic<int> allocations{0};
+    std::atomic<int> synchronizations{0};  // Of streams and events by the host.
+    std::atomic<int> captures{0};
+    std::atomic<int> launches{0};
+  };
+
+  explicit FakeDevice(std::unique_ptr<backend::Device> inner, bool has_graphs = false)
+      : inner_(std::move(inner)), has_graphs_(has_graphs) {}
+  Counts counts;
+  absl::Status refuse;  // What capture() returns, unless OK.
+
+  const backend::DeviceInfo& info() const override { return inner_->info(); }
+  absl::StatusOr<std::unique_ptr<backend::Memory>> allocate(size_t bytes) override {
+    ++counts.allocations;
+    return inner_->allocate(bytes);
+  }
+  absl::StatusOr<std::unique_ptr<backend::Memory>> allocate_pinned(size_t bytes) override {
+    ++counts.allocations;
+    return inner_->allocate_pinned(bytes);
+  }
+  absl::StatusOr<backend::DeviceOverhead> overhead() override { return inner_->overhead(); }
+  absl::StatusOr<std::unique_ptr<backend::Stream>> create_stream(const std::string& name, bool compute) override {
+    auto stream = inner_->create_stream(name, compute);
+    if (!stream.ok()) return stream.status();
+    return std::make_unique<FakeStream>(*this, *std::move(stream));
+  }
+  absl::StatusOr<std::unique_ptr<backend::Event>> create_event() override {
+    auto event = inner_->create_event();
+    if (!event.ok()) return event.status();
+    return std::make_unique<FakeEvent>(*this, *std::move(event));
+  }
+  absl::StatusOr<std::unique_ptr<backend::Graph>> capture(backend::Stream& origin,
+                                                          const std::function<absl::Status()>& issue) override {
+    if (!has_graphs_) return inner_->capture(origin, issue);
+    ++counts.captures;
+    auto graph = std::make_unique<FakeGraph>(*this);
+    capturing_ = graph.get();
+    const absl::Status issued = issue();
+    capturing_ = nullptr;
+    if (!issued.ok()) return issued;
+    if (!refuse.ok()) return refuse;
+    return graph;
+  }
+  backend::Kernels& kernels() override { return inner_->kernels(); }
+  absl::StatusOr<std::unique_ptr<backend::Communicator>> create_communicator(
+      backend::KeyValueStore& store, const backend::CommunicatorOptions& options) override {
+    return inner_->create_communicator(store, options);
+  }
+  absl::Status copy_to_device(const void* host, std::byte* device, size_t bytes) override {
+    ++counts.synchronizations;
+    return inner_->copy_to_device(host, device, bytes);
+  }
+  absl::Status copy_to_host(const std::byte* device, void* host, size_t bytes) override {
+    ++counts.synchronizations;
+    return inner_->copy_to_host(device, host, bytes);
+  }
+
+ private:
+  class FakeGraph final : public backend::Graph {
+   public:
+    explicit FakeGraph(FakeDevice& device) : device_(device) {}
+    void add(std::function<void()> step) { steps_.push_back(std::move(step)); }
+    void launch(backend::Stream&) override {
+      ++device_.counts.launches;
+      for (const std::function<void()>& step : steps_) step();
+    }
+    size_t nodes() const override { return steps_.size(); }
+
+   private:
+    FakeDevice& device_;
+    std::vector<std::function<void()>> steps_;
+  };
+
+  class FakeEvent final : public backend::Event {
+   public:
+    FakeEvent(FakeDevice& device, std::unique_ptr<backend::Event> inner) : device_(device), inner_(std::move(inner)) {}
+    absl::Status synchronize() override {
+      ++device_.counts.synchronizations;
+      return inner_->synchronize();
+    }
+    backend::Event& inner() { return *inner_; }
+
+   private:
+    FakeDevice& device_;
+    std::unique_ptr<backend::Event> inner_;
+  };
+
+  class FakeStream final : public backend::Stream {
+   public:
+    FakeStream(FakeDevice& device, std::unique_ptr<backend::Stream> inner)
+        : device_(device), inner_(std::move(inner)) {}
+    void submit(const std::function<absl::Status(backend::Stream&)>& work) override {
+      enqueue([this, &work] { inner_->submit(work); });
+    }
+    void record(backend::Event& event) override {
+      enqueue([this, &event] { inner_->record(static_cast<FakeEvent&>(event).inner()); });
+    }
+    void wait(backend::Event& event) override {
+      enqueue([this, &event] { inner_->wait(static_cast<FakeEvent&>(event).inner()); });
+    }
+    void copy(void* to, const void* from, size_t bytes) override {
+      enqueue([this, to, from, bytes] { inner_->copy(to, from, bytes); });
+    }
+    absl::Status synchronize() override {
+      ++device_.counts.synchronizations;
+      return inner_->synchronize();
+    }
+
+   private:
+    template <typename Step>
+    void enqueue(Step step) {
+      if (device_.capturing_ != nullptr) {
+        device_.capturing_->add(step);
+      } else {
+        step();
+      }
+    }
+    FakeDevice& device_;
+    std::unique_ptr<backend::Stream> inner_;
+  };
+
+  std::unique_ptr<backend::Device> inner_;
+  const bool has_graphs_;
+  FakeGraph* capturing_ = nullptr;
+};
+
+}  // namespace telar::fakes
