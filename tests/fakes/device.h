@@ -49,6 +49,19 @@ class FakeDevice final : public backend::Device {
     if (!event.ok()) return event.status();
     return std::make_unique<FakeEvent>(*this, *std::move(event));
   }
+  absl::StatusOr<std::unique_ptr<backend::Event>> create_timed_event() override {
+    auto event = inner_->create_timed_event();
+    if (!event.ok()) return event.status();
+    return std::make_unique<FakeEvent>(*this, *std::move(event));
+  }
+  absl::StatusOr<double> seconds_between(backend::Event& start, backend::Event& stop) override {
+    ++counts.synchronizations;
+    return inner_->seconds_between(static_cast<FakeEvent&>(start).inner(), static_cast<FakeEvent&>(stop).inner());
+  }
+  absl::StatusOr<std::vector<backend::KernelLaunch>> describe(
+      backend::Stream&, const std::function<absl::Status(backend::Stream&)>&) override {
+    return std::vector<backend::KernelLaunch>();
+  }
   absl::StatusOr<std::unique_ptr<backend::Graph>> capture(backend::Stream& origin,
                                                           const std::function<absl::Status()>& issue) override {
     if (!has_graphs_) return inner_->capture(origin, issue);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -70,6 +71,19 @@ struct DeviceInfo {
   double peak_flops_f16 = 0;
 };
 
+// One kernel that a call launches, and how many of it a multiprocessor holds.
+struct KernelLaunch {
+  std::string name;
+  uint64_t blocks = 0;
+  int threads = 0;            // A block.
+  int registers = 0;          // A thread.
+  uint64_t shared_bytes = 0;  // A block, static and dynamic.
+  uint64_t local_bytes = 0;   // A thread: spilled registers and indexed arrays.
+  int resident_warps = 0;     // A multiprocessor, of max_warps.
+  int max_warps = 0;
+  std::string limiter;  // What keeps resident_warps from being more: registers | shared memory | warps | blocks | grid.
+};
+
 // Bytes of the device that are in use beside what allocate() gave.
 struct DeviceOverhead {
   uint64_t workspaces = 0;  // What kernels keep between their launches, and vendor libraries for theirs.
@@ -89,6 +103,10 @@ class Device {
   // Only the stream that is `compute` may use all threads of the device.
   virtual absl::StatusOr<std::unique_ptr<Stream>> create_stream(const std::string& name, bool compute) = 0;
   virtual absl::StatusOr<std::unique_ptr<Event>> create_event() = 0;
+  // An event that also keeps the time at which the stream got to it; for measurements.
+  virtual absl::StatusOr<std::unique_ptr<Event>> create_timed_event() = 0;
+  // Seconds from the latest record of `start` to that of `stop`, both timed events. Waits for both.
+  virtual absl::StatusOr<double> seconds_between(Event& start, Event& stop) = 0;
   // What `issue` enqueues on `origin`, and on streams that wait for it there and that it waits for again, all by the
   // calling thread: recorded, not run. Nothing in it may allocate or synchronize. On an error the streams are as they
   // were. UNIMPLEMENTED: this device has no graphs.
@@ -101,6 +119,10 @@ class Device {
   // Host <-> device, host-blocking, for set-up, checkpoints and results; not for use inside a step.
   virtual absl::Status copy_to_device(const void* host, std::byte* device, size_t bytes) = 0;
   virtual absl::Status copy_to_host(const std::byte* device, void* host, size_t bytes) = 0;
+  // The kernels that `work` launches on `stream`, without running them. `work` must have run on this stream before, so
+  // that nothing is left to tune or to allocate. A device without kernels of its own has none to name.
+  virtual absl::StatusOr<std::vector<KernelLaunch>> describe(Stream& stream,
+                                                             const std::function<absl::Status(Stream&)>& work) = 0;
 };
 
 }  // namespace telar::backend

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <system_error>
@@ -85,6 +86,12 @@ absl::StatusOr<std::unique_ptr<Stream>> CpuDevice::create_stream(const std::stri
 }
 
 absl::StatusOr<std::unique_ptr<Event>> CpuDevice::create_event() { return std::make_unique<ThreadEvent>(); }
+
+absl::StatusOr<double> CpuDevice::seconds_between(Event& start, Event& stop) {
+  const auto from = static_cast<ThreadEvent&>(start).completed_at();
+  const auto to = static_cast<ThreadEvent&>(stop).completed_at();
+  return std::chrono::duration<double>(to - from).count();
+}
 
 absl::StatusOr<std::unique_ptr<Graph>> CpuDevice::capture(Stream&, const std::function<absl::Status()>&) {
   return absl::UnimplementedError("the CPU has no graphs");

@@ -18,12 +18,17 @@ class CpuDevice final : public Device {
   absl::StatusOr<DeviceOverhead> overhead() override { return DeviceOverhead(); }
   absl::StatusOr<std::unique_ptr<Stream>> create_stream(const std::string& name, bool compute) override;
   absl::StatusOr<std::unique_ptr<Event>> create_event() override;
+  absl::StatusOr<std::unique_ptr<Event>> create_timed_event() override { return create_event(); }
+  absl::StatusOr<double> seconds_between(Event& start, Event& stop) override;
   absl::StatusOr<std::unique_ptr<Graph>> capture(Stream& origin, const std::function<absl::Status()>& issue) override;
   Kernels& kernels() override { return *kernels_; }  // Only if it was made with some.
   absl::StatusOr<std::unique_ptr<Communicator>> create_communicator(KeyValueStore& store,
                                                                     const CommunicatorOptions& options) override;
   absl::Status copy_to_device(const void* host, std::byte* device, size_t bytes) override;
   absl::Status copy_to_host(const std::byte* device, void* host, size_t bytes) override;
+  absl::StatusOr<std::vector<KernelLaunch>> describe(Stream&, const std::function<absl::Status(Stream&)>&) override {
+    return std::vector<KernelLaunch>();
+  }
 
  private:
   DeviceOptions options_;

@@ -30,12 +30,19 @@ void ThreadEvent::complete(uint64_t generation) {
   // Only an event that is recorded on several streams can have to wait here, and only for records submitted earlier.
   completed_changed_.wait(lock, [&] { return completed_ + 1 == generation; });
   completed_ = generation;
+  completed_at_ = std::chrono::steady_clock::now();
   completed_changed_.notify_all();
 }
 
 void ThreadEvent::wait(uint64_t generation) {
   std::unique_lock lock(mutex_);
   completed_changed_.wait(lock, [&] { return completed_ >= generation; });
+}
+
+std::chrono::steady_clock::time_point ThreadEvent::completed_at() {
+  std::unique_lock lock(mutex_);
+  completed_changed_.wait(lock, [&, latest = submitted_] { return completed_ >= latest; });
+  return completed_at_;
 }
 
 absl::Status ThreadEvent::synchronize() {

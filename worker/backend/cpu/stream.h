@@ -5,6 +5,7 @@
 // forever.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <string>
@@ -25,12 +26,15 @@ class ThreadEvent final : public Event {
   void complete(uint64_t generation);
   void wait(uint64_t generation);  // Blocks until it is complete.
   absl::Status synchronize() override;
+  // When the latest submitted record was completed; waits for it. Without a record: the clock's epoch.
+  std::chrono::steady_clock::time_point completed_at();
 
  private:
   mutable std::mutex mutex_;
   std::condition_variable completed_changed_;
   uint64_t submitted_ = 0;
   uint64_t completed_ = 0;
+  std::chrono::steady_clock::time_point completed_at_;
 };
 
 class ThreadStream final : public Stream {

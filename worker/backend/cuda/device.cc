@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/backend/cuda/cuda.h"
 #include "worker/backend/cuda/cuda_kernels.h"
+#include "worker/backend/cuda/launches.h"
 #include "worker/backend/cuda/memory_ops.h"
 #include "worker/backend/cuda/nccl_communicator.h"
 
@@ -185,13 +186,18 @@ class CudaDevice final : public Device {
   }
 
   absl::StatusOr<std::unique_ptr<Event>> create_event() override {
-    if (absl::Status status = select(); !status.ok()) return status;
-    cudaEvent_t event = nullptr;
     // A host that waits for a step sleeps: the device has the next one, and the data loader wants the core.
-    constexpr unsigned kFlags = cudaEventDisableTiming | cudaEventBlockingSync;
-    absl::Status status = to_status(cudaEventCreateWithFlags(&event, kFlags), "cudaEventCreate");
+    return make_event(cudaEventDisableTiming | cudaEventBlockingSync);
+  }
+  absl::StatusOr<std::unique_ptr<Event>> create_timed_event() override { return make_event(cudaEventDefault); }
+  absl::StatusOr<double> seconds_between(Event& start, Event& stop) override {
+    const cudaEvent_t from = static_cast<CudaEvent&>(start).handle(), to = static_cast<CudaEvent&>(stop).handle();
+    float milliseconds = 0;
+    absl::Status status = to_status(cudaEventSynchronize(from), "cudaEventSynchronize");
+    if (status.ok()) status = to_status(cudaEventSynchronize(to), "cudaEventSynchronize");
+    if (status.ok()) status = to_status(cudaEventElapsedTime(&milliseconds, from, to), "cudaEventElapsedTime");
     if (!status.ok()) return status;
-    return std::make_unique<CudaEvent>(event);
+    return 1e-3 * milliseconds;
   }
 
   absl::StatusOr<std::unique_ptr<Graph>> capture(Stream& origin, const std::function<absl::Status()>& issue) override {
@@ -225,7 +231,21 @@ class CudaDevice final : public Device {
     return copy(host, device, bytes, cudaMemcpyDeviceToHost);
   }
 
+  absl::StatusOr<std::vector<KernelLaunch>> describe(Stream& stream,
+                                                     const std::function<absl::Status(Stream&)>& work) override {
+    if (absl::Status status = select(); !status.ok()) return status;
+    return describe_launches(index_, handle_of(stream), [&] { return work(stream); });
+  }
+
  private:
+  absl::StatusOr<std::unique_ptr<Event>> make_event(unsigned flags) const {
+    if (absl::Status status = select(); !status.ok()) return status;
+    cudaEvent_t event = nullptr;
+    absl::Status status = to_status(cudaEventCreateWithFlags(&event, flags), "cudaEventCreate");
+    if (!status.ok()) return status;
+    return std::make_unique<CudaEvent>(event);
+  }
+
   // Thread-local: what other threads do meanwhile, NCCL's among them, is their business, while a call of ours that
   // allocates or synchronizes spoils the capture. The first error is the cause; the end reports only that there was
   // one.
