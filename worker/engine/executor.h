@@ -51,6 +51,10 @@ class Executor {
   // Runs that ended and in which no op failed; on a device that takes work and does it later, runs that were enqueued.
   // When an event behind a run on origin() is reached, the run is in this number, or it failed.
   uint64_t good_runs() const { return good_runs_.load(std::memory_order_acquire); }
+  // By OpId: device seconds of the last run that each op took. FAILED_PRECONDITION: this executor takes no times.
+  virtual absl::StatusOr<std::vector<double>> op_seconds() {
+    return absl::FailedPreconditionError("only the profiling executor times its ops");
+  }
 
  protected:
   Executor(const Program& program, const Plan& plan, backend::Device& device,
@@ -85,6 +89,12 @@ absl::StatusOr<std::unique_ptr<Executor>> create_sequential_executor(const Progr
                                                                      backend::Device& device,
                                                                      std::vector<backend::Communicator*> groups,
                                                                      std::vector<OpId> order = {});
+
+// One op after another on one stream, without waiting, and a timed event behind each: an op's time is from the event
+// before to its own, so the times sum to the run. Nothing overlaps: collectives take their whole time.
+absl::StatusOr<std::unique_ptr<Executor>> create_profiling_executor(const Program& program, const Plan& plan,
+                                                                    backend::Device& device,
+                                                                    std::vector<backend::Communicator*> groups);
 
 struct LaneOptions {
   bool graphs = true;  // Where the device has them; TELAR_GRAPHS=0 in the environment turns them off everywhere.

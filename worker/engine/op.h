@@ -1,8 +1,11 @@
 // One operation: what it is called, where it may run, which bytes it touches, what it costs, and how to run it.
 #pragma once
 
+#include <array>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
@@ -40,6 +43,22 @@ struct Access {
 struct Cost {
   double flops = 0;
   double bytes = 0;  // Device memory traffic; record() fills in the sum of the accesses.
+};
+
+// Which kernel an op calls; comparable, KernelId(&Kernels::linear). Equal for equal methods because both ABIs that we
+// build for keep a pointer to a virtual method as its place in the table.
+class KernelId {
+ public:
+  KernelId() = default;
+  template <typename... Params>
+  explicit KernelId(absl::Status (backend::Kernels::*method)(Params...)) {
+    static_assert(sizeof(method) == sizeof(bytes_));
+    std::memcpy(bytes_.data(), &method, sizeof(method));
+  }
+  bool operator==(const KernelId&) const = default;
+
+ private:
+  std::array<std::byte, 2 * sizeof(void*)> bytes_{};  // All zero: none.
 };
 
 // Phases of a step, for time attribution. kRecompute: ops of the forward, run again by the backward.
@@ -81,6 +100,8 @@ struct Op {
   Phase phase = Phase::kOther;
   std::vector<Access> accesses;
   Cost cost;
+  KernelId kernel;       // None for collectives.
+  std::string switches;  // Its bool arguments in order, '0' or '1': ways of one kernel that take different times.
   std::function<absl::Status(const RunContext&, backend::Stream&)> run;
 };
 

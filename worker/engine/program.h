@@ -70,6 +70,7 @@ class Program {
     auto packed = std::tuple<std::decay_t<Params>...>(std::forward<Args>(arguments)...);
     Op op = make_op(name, Lane{LaneKind::kCompute, 0}, packed);
     op.cost.flops = flops;
+    op.kernel = KernelId(method);
     op.run = [method, packed](const RunContext& context, backend::Stream& stream) {
       return std::apply(
           [&](const auto&... argument) {
@@ -125,6 +126,8 @@ class Program {
       if (argument.buffer == backend::kNoBuffer) return;
       op.accesses.push_back({argument.buffer, argument.offset, argument.offset + argument.bytes(), T::kMode,
                              argument.dtype, argument.shape});
+    } else if constexpr (std::is_same_v<T, bool>) {
+      op.switches += argument ? '1' : '0';
     }
   }
 

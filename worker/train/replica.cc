@@ -61,10 +61,19 @@ absl::StatusOr<std::unique_ptr<Prepared<Recorded>>> Replica::prepare(std::unique
   auto plan = engine::plan(prepared->recorded->program);
   if (!plan.ok()) return plan.status();
   prepared->plan = *std::move(plan);
-  auto executor =
-      execution_ == Execution::kLanes
-          ? engine::create_lane_executor(prepared->recorded->program, prepared->plan, device_, groups_)
-          : engine::create_sequential_executor(prepared->recorded->program, prepared->plan, device_, groups_);
+  const auto create = [&] {
+    const engine::Program& program = prepared->recorded->program;
+    switch (execution_) {
+      case Execution::kProfiling:
+        return engine::create_profiling_executor(program, prepared->plan, device_, groups_);
+      case Execution::kSequential:
+        return engine::create_sequential_executor(program, prepared->plan, device_, groups_);
+      case Execution::kLanes:
+        break;
+    }
+    return engine::create_lane_executor(program, prepared->plan, device_, groups_);
+  };
+  auto executor = create();
   if (!executor.ok()) return executor.status();
   prepared->executor = *std::move(executor);
   return prepared;

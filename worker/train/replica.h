@@ -41,7 +41,7 @@ struct StepResult {
 class Replica {
  public:
   ~Replica();
-  enum class Execution : uint8_t { kLanes, kSequential };
+  enum class Execution : uint8_t { kLanes, kSequential, kProfiling };
   // `groups` by engine::GroupId; `device` and groups must outlive the replica. Weights are zero until init() or
   // a restore through masters().
   static absl::StatusOr<std::unique_ptr<Replica>> create(plan::RunShape shape, backend::Device& device,
@@ -52,6 +52,11 @@ class Replica {
   const engine::Plan& train_plan() const { return train_->plan; }
   // Device memory that steps use beside the plan's.
   uint64_t staging_bytes() const { return buffers_->device_bytes(); }
+  // The stream whose order training steps keep; for events around them.
+  backend::Stream& step_stream() { return train_->executor->origin(); }
+  const engine::Program& train_program() const { return train_->recorded->program; }
+  // Of the last step submitted, by OpId; only with Execution::kProfiling.
+  absl::StatusOr<std::vector<double>> op_seconds() const { return train_->executor->op_seconds(); }
 
   // First weights, from the spec's seed.
   absl::Status init();

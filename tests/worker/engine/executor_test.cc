@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
@@ -30,6 +31,9 @@ absl::StatusOr<std::unique_ptr<Executor>> sequential(const Program& program, con
 }
 absl::StatusOr<std::unique_ptr<Executor>> lanes(const Program& program, const Plan& plan, backend::Device& device) {
   return create_lane_executor(program, plan, device, {});
+}
+absl::StatusOr<std::unique_ptr<Executor>> profiling(const Program& program, const Plan& plan, backend::Device& device) {
+  return create_profiling_executor(program, plan, device, {});
 }
 
 // x[0] += 1 on `lane`, as a u8.
@@ -129,9 +133,40 @@ TEST_P(ExecutorTest, TooLargeAnArenaIsNamed) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("arena grads"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, ExecutorTest, ::testing::Values(&sequential, &lanes), [](const auto& parameter) {
-  return std::string(parameter.index == 0 ? "Sequential" : "Lanes");
-});
+std::string kind_name(const ::testing::TestParamInfo<Create>& parameter) {
+  return parameter.param == &sequential ? "Sequential" : parameter.param == &lanes ? "Lanes" : "Profiling";
+}
+INSTANTIATE_TEST_SUITE_P(Kinds, ExecutorTest, ::testing::Values(&sequential, &lanes, &profiling), kind_name);
+
+TEST(ProfilingExecutorTest, TimesEachOpOfTheLastRun) {
+  Program program;
+  const Tensor x = persistent(program, "x", 1);
+  const auto wait = [](std::chrono::milliseconds time) {
+    return [time](const RunContext&, backend::Stream&) {
+      const auto end = std::chrono::steady_clock::now() + time;
+      while (std::chrono::steady_clock::now() < end) {
+      }
+      return absl::OkStatus();
+    };
+  };
+  add(program, "short", kComputeLane, {update(x)}, wait(std::chrono::milliseconds(2)));
+  add(program, "long", comm_lane(0), {update(x)}, wait(std::chrono::milliseconds(20)));
+  const Plan planned = plan(program).value();
+  const auto device = testing::create_device();
+  const auto executor = create_profiling_executor(program, planned, *device, {}).value();
+  for (int run = 0; run < 2; ++run) {
+    const auto start = std::chrono::steady_clock::now();
+    ASSERT_TRUE(executor->run().ok());
+    const std::chrono::duration<double> all = std::chrono::steady_clock::now() - start;
+    const std::vector<double> seconds = executor->op_seconds().value();
+    ASSERT_EQ(seconds.size(), 2u);
+    EXPECT_GE(seconds[0], 0.002);
+    EXPECT_GE(seconds[1], 0.020);
+    EXPECT_LE(seconds[0] + seconds[1], all.count());
+  }
+  const auto lanes_only = create_lane_executor(program, planned, *device, {}).value();
+  EXPECT_EQ(lanes_only->op_seconds().status().code(), absl::StatusCode::kFailedPrecondition);
+}
 
 TEST(SequentialExecutorTest, RefusesAnOrderThatIsNone) {
   const auto device = testing::create_device();

@@ -80,6 +80,7 @@ TEST_P(PropertyTest, EveryExecutorEqualsTheSequentialOne) {
       EXPECT_EQ(expected,
                 Trial(program, create_lane_executor(program, *planned, gpu, {})).bytes_after(kRuns, together));
     }
+    EXPECT_EQ(expected, Trial(program, create_profiling_executor(program, *planned, *device, {})).bytes_after(kRuns));
     for (const uint64_t salt : {1u, 2u}) {
       std::vector<OpId> order = testing::random_topological_order(*planned, static_cast<uint64_t>(seed) * 2 + salt);
       EXPECT_EQ(expected, Trial(program, create_sequential_executor(program, *planned, *device, {}, std::move(order)))
