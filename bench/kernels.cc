@@ -1,324 +1,342 @@
-// The CPU kernels one by one: FLOPs or bytes a second, beside what this machine can do: the first lines are the limits
-// (copy bandwidth, and oneDNN's largest product).
-//   bench_kernels [--benchmark_filter=...]     threads: OMP_NUM_THREADS, 1 unless set
-#include <benchmark/benchmark.h>
-#include <omp.h>
+// Every kernel at the sizes of a model: the ops of its recorded training step, one by one, beside the ceilings of this
+// device in this run (a large copy, a large product).
+#include <fmt/format.h>
 
-#include <cstdlib>
-#include <cstring>
-#include <memory>
-#include <new>
-#include <string>
-#include <vector>
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+#include <thread>
 
-#include "worker/backend/cpu/cpu.h"
-#include "worker/backend/device.h"
+#include "bench/flags.h"
+#include "bench/measure.h"
+#include "bench/ops.h"
+#include "bench/sectors.h"
+#include "bench/spec.h"
+#include "worker/backend/module.h"
+#include "worker/plan/programs.h"
 
-namespace telar::backend {
+namespace telar::bench {
 namespace {
 
-constexpr int64_t kTokens = 1024, kVocab = 50304;
+using backend::Kernels;
+using engine::DType;
+using engine::MemoryClass;
+using Json = nlohmann::ordered_json;
 
-class CallerStream final : public Stream {
- public:
-  void submit(const std::function<absl::Status(Stream&)>&) override {}
-  void record(Event&) override {}
-  void wait(Event&) override {}
-  void copy(void*, const void*, size_t) override {}
-  absl::Status synchronize() override { return absl::OkStatus(); }
+constexpr const char* kUsage =
+    "usage: bench_kernels [--backend cpu|cuda] [--dtype f32|bf16|f16] [--shapes PRESET] [--tokens N] [--filter REGEX]\n"
+    "                     [--json FILE] [--ms N] [--repeats N] [--cold-mib N] [--threads N] [--device N] [--ncu]\n"
+    "PRESET: small (GPT-2 and Llama), or one of gpt2-124m gpt2-350m gpt2-774m gpt2-1.5b qwen2.5-0.5b qwen2.5-1.5b "
+    "llama3-8b.\n--tokens: of a micro-batch. --ms: least length of a timed batch of calls. --cold-mib: the memory that "
+    "calls go round in.\n--ncu: runs itself under ncu for sectors per request.\n";
+
+struct Options {
+  std::string backend, dtype, shapes, filter, json;
+  int64_t tokens = 0;
+  bool once = false, ncu = false;
+  backend::DeviceOptions device;
+  MeasureOptions measure;
 };
 
-// Memory and kernels of one benchmark.
-class Bench {
+absl::StatusOr<Options> read_options(int argc, char** argv) {
+  auto flags = Flags::parse(
+      argc, argv,
+      {"backend", "dtype", "shapes", "tokens", "filter", "json", "ms", "repeats", "cold-mib", "threads", "device"},
+      {"ncu", "once"});
+  if (!flags.ok()) return flags.status();
+  Options options{.backend = flags->text("backend", "cpu"),
+                  .dtype = flags->text("dtype", "bf16"),
+                  .shapes = flags->text("shapes", flags->text("backend", "cpu") == "cpu" ? "small" : "gpt2-124m"),
+                  .filter = flags->text("filter", ""),
+                  .json = flags->text("json", ""),
+                  .once = flags->has("once"),
+                  .ncu = flags->has("ncu")};
+  absl::Status status;
+  const auto take = [&](const char* name, int64_t absent, int64_t least) {
+    const auto value = flags->number(name, absent, least);
+    status.Update(value.status());
+    return value.ok() ? *value : absent;
+  };
+  options.tokens = take("tokens", 0, 1);
+  options.device.index = static_cast<int>(take("device", 0, 0));
+  options.device.threads = static_cast<int>(take("threads", std::max(1u, std::thread::hardware_concurrency()), 1));
+  options.measure.batch_seconds = 1e-3 * static_cast<double>(take("ms", 10, 0));
+  options.measure.repeats = static_cast<int>(take("repeats", 9, 1));
+  options.measure.cold_bytes = static_cast<uint64_t>(take("cold-mib", 256, 0)) << 20;
+  if (options.dtype != "f32" && options.dtype != "bf16" && options.dtype != "f16") {
+    status.Update(absl::InvalidArgumentError("--dtype: got '" + options.dtype + "', wanted f32, bf16 or f16"));
+  }
+  if (!status.ok()) return status;
+  return options;
+}
+
+struct Row {
+  std::string name, kernel, shapes, model;
+  double flops = 0, bytes = 0;
+  Measured measured;
+  double rate() const { return (flops > 0 ? flops : bytes) / measured.seconds; }
+};
+
+struct Ceilings {
+  double copy = 0;     // Bytes/s, read and written.
+  double product = 0;  // FLOP/s.
+  double of(const Row& row) const { return row.flops > 0 ? product : copy; }
+};
+
+// Ops of programs that are measured: of each kind that calls the same kernel the same way (a gradient may be written or
+// added to) the one that moves most bytes.
+struct Candidate {
+  std::string name;
+  const engine::Program* program;
+  const engine::Op* op;
+};
+class Candidates {
  public:
-  explicit Bench(DType dtype) : dtype_(dtype), kernels_(cpu::create_kernels()) {}
-
-  View view(DType dtype, Shape shape) {
-    View v{.buffer = 0, .dtype = dtype, .shape = shape};
-    memory_.emplace_back(static_cast<std::byte*>(::operator new (v.bytes(), std::align_val_t{256})));
-    v.data = memory_.back().get();
-    std::memset(v.data, 0, v.bytes());
-    if (dtype == DType::kF32 || dtype == DType::kBF16) {
-      (void)kernels_->random_normal(stream_, {.tensor = static_cast<uint32_t>(memory_.size())}, 1.0f, Out(v));
-    }
-    return v;
-  }
-  View act(Shape shape) { return view(dtype_, shape); }
-  View f32(Shape shape) { return view(DType::kF32, shape); }
-  View ids(int64_t n, int32_t below) {
-    View v = view(DType::kI32, {n});
-    for (int64_t i = 0; i < n; ++i) reinterpret_cast<int32_t*>(v.data)[i] = static_cast<int32_t>(i * 7919 % below);
-    return v;
-  }
-  Kernels& kernels() { return *kernels_; }
-  Stream& stream() { return stream_; }
-
-  // `flops` and `bytes` of one call; 0 = not reported.
-  template <typename Call>
-  void run(benchmark::State& state, double flops, double bytes, const Call& call) {
-    for (auto _ : state) {
-      if (absl::Status status = call(); !status.ok()) {
-        state.SkipWithError(std::string(status.message()).c_str());
-        return;
+  // A kind is what kind_of says, or, where the names say nothing, the kernel.
+  void add(const engine::Program& program, const std::string& prefix, bool by_kernel) {
+    for (const engine::Op& op : program.ops()) {
+      const std::string kernel = kernel_of(op);
+      if (kernel == "collective") continue;
+      const std::string name = prefix + (by_kernel ? kernel : kind_of(op));
+      std::string modes;
+      for (const engine::Access& access : op.accesses) modes += std::to_string(static_cast<int>(access.mode));
+      const auto [at, is_new] = places_.try_emplace({name, kernel, modes}, all_.size());
+      if (is_new) {
+        all_.push_back({name, &program, &op});
+      } else if (Candidate& known = all_[at->second]; op.cost.bytes > known.op->cost.bytes) {
+        known = {name, &program, &op};
       }
     }
-    const double n = static_cast<double>(state.iterations());
-    if (flops > 0) state.counters["FLOP/s"] = benchmark::Counter(flops * n, benchmark::Counter::kIsRate);
-    if (bytes > 0) state.counters["B/s"] = benchmark::Counter(bytes * n, benchmark::Counter::kIsRate);
+  }
+  const std::vector<Candidate>& all() const { return all_; }
+
+ private:
+  std::map<std::array<std::string, 3>, size_t> places_;
+  std::vector<Candidate> all_;
+};
+
+// What no model records by itself.
+std::unique_ptr<engine::Program> plain_program(int64_t tokens, int64_t width, DType dtype) {
+  auto program = std::make_unique<engine::Program>();
+  const auto tensor = [&](const char* name) {
+    return program->persistent(name, dtype, {tokens, width}, MemoryClass::kActivations);
+  };
+  const engine::Tensor a = tensor("a"), b = tensor("b"), y = tensor("y");
+  program->record("copy", &Kernels::copy, a.in(), y.out());
+  program->record("add", &Kernels::add, a.in(), b.in(), y.out());
+  return program;
+}
+
+class Bench {
+ public:
+  Bench(const Options& options, backend::Device& device) : options_(options), device_(device) {}
+
+  absl::Status run() {
+    if (!options_.once) {
+      if (absl::Status status = measure_ceilings(); !status.ok()) return status;
+    }
+    std::vector<std::string> presets = {options_.shapes};
+    if (options_.shapes == "small") presets = {"small-gpt2", "small-llama"};
+    for (const std::string& preset : presets) {
+      if (absl::Status status = run_model(preset); !status.ok()) return status;
+    }
+    return options_.once ? absl::OkStatus() : measure_ceilings();  // The better of before and after counts.
+  }
+
+  void print() const {
+    fmt::print("device: {}; ceilings of this run: copy {:.3f} TB/s, {} product {:.1f} TFLOP/s\n\n",
+               device_.info().model, ceilings_.copy / 1e12, options_.dtype, ceilings_.product / 1e12);
+    fmt::print("{:<28} {:<21} {:>10} {:>10} {:>14} {:>6}  {}\n", "op", "kernel", "GFLOP|MB", "us", "rate", "share",
+               "shapes: read > written");
+    for (const Row& row : rows_) {
+      fmt::print("{:<28} {:<21} {:>10.4g} {:>10.4g} {:>6.4g} {:<7} {:>5.1f}%{} {}\n", row.name, row.kernel,
+                 row.flops > 0 ? row.flops / 1e9 : row.bytes / 1e6, row.measured.seconds * 1e6, row.rate() / 1e12,
+                 row.flops > 0 ? "TFLOP/s" : "TB/s", 100 * row.rate() / ceilings_.of(row),
+                 row.measured.host_bound ? "h" : " ", row.shapes);
+    }
+    fmt::print("h: the host took as long to launch as the device to run.\n");
+    print_launches();
+  }
+
+  absl::Status write(const std::string& path) const {
+    Json json = {{"device", device_.info().model},
+                 {"backend", options_.backend},
+                 {"dtype", options_.dtype},
+                 {"shapes", options_.shapes},
+                 {"copy_bytes_per_second", ceilings_.copy},
+                 {"product_flops_per_second", ceilings_.product},
+                 {"rows", Json::array()}};
+    std::set<std::string> missing(kernel_names().begin(), kernel_names().end());
+    for (const Row& row : rows_) {
+      missing.erase(row.kernel);
+      json["rows"].push_back(row_json(row));
+    }
+    json["kernels"] = kernel_names();
+    json["not_measured"] = missing;  // Of other architectures, or filtered out.
+    return write_file(path, json.dump(1) + "\n");
   }
 
  private:
-  struct Release {
-    void operator()(std::byte* p) const { ::operator delete (p, std::align_val_t{256}); }
-  };
-  DType dtype_;
-  std::unique_ptr<Kernels> kernels_;
-  CallerStream stream_;
-  std::vector<std::unique_ptr<std::byte, Release>> memory_;
-};
-
-using Body = void (*)(benchmark::State&, DType, int64_t width);
-
-double bytes_of(std::initializer_list<View> views) {
-  double sum = 0;
-  for (const View& view : views) sum += static_cast<double>(view.bytes());
-  return sum;
-}
-
-void copy(benchmark::State& state, DType dtype, int64_t width) {
-  Bench b(dtype);
-  const View x = b.act({8 * kTokens, width}), y = b.act({8 * kTokens, width});
-  b.run(state, 0, bytes_of({x, y}), [&] { return b.kernels().copy(b.stream(), In(x), Out(y)); });
-}
-
-void linear(benchmark::State& state, DType dtype, int64_t width) {
-  Bench b(dtype);
-  const View x = b.act({kTokens, width}), w = b.act({4 * width, width}), y = b.act({kTokens, 4 * width});
-  const double flops = 8.0 * kTokens * width * width;
-  b.run(state, flops, 0, [&] { return b.kernels().linear(b.stream(), In(x), In(w), In(), Out(y)); });
-}
-
-void linear_dgrad(benchmark::State& state, DType dtype, int64_t width) {
-  Bench b(dtype);
-  const View dx = b.act({kTokens, width}), w = b.act({4 * width, width}), dy = b.act({kTokens, 4 * width});
-  const double flops = 8.0 * kTokens * width * width;
-  b.run(state, flops, 0, [&] { return b.kernels().linear_dgrad(b.stream(), In(dy), In(w), Out(dx)); });
-}
-
-void linear_wgrad(benchmark::State& state, DType dtype, int64_t width) {
-  Bench b(dtype);
-  const View x = b.act({kTokens, width}), dw = b.f32({4 * width, width}), dy = b.act({kTokens, 4 * width});
-  const View dbias = b.f32({4 * width});
-  const double flops = 8.0 * kTokens * width * width;
-  b.run(state, flops, 0,
-        [&] { return b.kernels().linear_wgrad(b.stream(), In(dy), In(x), true, InOut(dw), InOut(dbias)); });
-}
-
-// Heads of 64; the causal half of the products is counted.
-struct AttentionBench : Bench {
-  AttentionBench(DType dtype, int64_t width)
-      : Bench(dtype),
-        dims{1, kTokens, width / 64, width / 64, 64},
-        qkv(act({kTokens, 3 * width})),
-        o(act({kTokens, width})),
-        d_o(act({kTokens, width})),
-        dqkv(act({kTokens, 3 * width})),
-        lse(f32({dims.heads, kTokens})),
-        flops(2.0 * width * kTokens * (kTokens + 1)) {
-    (void)kernels().attention(stream(), dims, In(qkv), Out(o), Out(lse));
+  absl::Status measure_ceilings() {
+    const bool gpu = options_.backend != "cpu";
+    const int64_t elements = gpu ? int64_t{1} << 28 : int64_t{1} << 23, n = gpu ? 8192 : 1024;
+    const DType dtype = options_.dtype == "f32" ? DType::kF32 : options_.dtype == "f16" ? DType::kF16 : DType::kBF16;
+    engine::Program program;
+    const auto tensor = [&](DType of, engine::Shape shape) {
+      return program.persistent("x", of, shape, MemoryClass::kActivations);
+    };
+    program.record("copy", &Kernels::copy, tensor(DType::kF32, {elements}).in(), tensor(DType::kF32, {elements}).out());
+    program.record("product", &Kernels::linear, tensor(dtype, {n, n}).in(), tensor(dtype, {n, n}).in(), backend::In(),
+                   tensor(dtype, {n, n}).out());
+    const double cubed = static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
+    for (const engine::Op& op : program.ops()) {
+      const auto measured = measure(program, op, device_, options_.measure);
+      if (!measured.ok()) return measured.status();
+      const bool copies = op.name == "copy";
+      double& best = copies ? ceilings_.copy : ceilings_.product;
+      best = std::max(best, (copies ? op.cost.bytes : 2 * cubed) / measured->seconds);
+    }
+    return absl::OkStatus();
   }
-  AttentionDims dims;
-  View qkv, o, d_o, dqkv, lse;
-  double flops;
-};
 
-void attention(benchmark::State& state, DType dtype, int64_t width) {
-  AttentionBench b(dtype, width);
-  b.run(state, b.flops, 0, [&] { return b.kernels().attention(b.stream(), b.dims, In(b.qkv), Out(b.o), Out(b.lse)); });
-}
+  absl::Status run_model(const std::string& preset) {
+    SpecRequest request{.preset = preset,
+                        .accumulate = 2,  // The first micro-batch may be treated in its own way.
+                        .precision = options_.dtype == "bf16"  ? "bf16"
+                                     : options_.dtype == "f16" ? "fp16"
+                                                               : "fp32",
+                        .gpu = options_.backend != "cpu"};
+    auto spec = make_spec(request);
+    if (spec.ok() && options_.tokens > 0) {
+      const int64_t sequence = std::min<int64_t>(options_.tokens, spec->batch().sequence_length());
+      request.sequence = sequence;
+      request.micro = options_.tokens / sequence;
+      spec = make_spec(request);
+    }
+    if (!spec.ok()) return spec.status();
+    const plan::RunShape shape = plan::run_shape(*spec, {});
+    const auto train = plan::record_train(shape);
+    const auto eval = plan::record_eval(shape);
+    const auto init = plan::record_init(shape);
+    const auto round = shape.weights_are_masters() ? nullptr : plan::record_round(shape);
+    const auto plain = plain_program(shape.micro_tokens(), spec->model().hidden(), shape.act);
+    Candidates candidates;
+    candidates.add(train->program, "", false);
+    candidates.add(eval->program, "", false);  // Its forward is the training step's; what is new is the loss alone.
+    candidates.add(*plain, "", true);
+    if (round != nullptr) candidates.add(round->program, "", true);
+    candidates.add(init->program, "init.", true);
+    for (const Candidate& candidate : candidates.all()) {
+      if (absl::Status status = run_op(preset, candidate, *spec); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
 
-void attention_backward(benchmark::State& state, DType dtype, int64_t width) {
-  AttentionBench b(dtype, width);
-  b.run(state, 2.5 * b.flops, 0, [&] {
-    return b.kernels().attention_backward(b.stream(), b.dims, In(b.qkv), In(b.o), In(b.lse), In(b.d_o), Out(b.dqkv));
-  });
-}
+  absl::Status run_op(const std::string& preset, const Candidate& candidate, const v1::JobSpec& spec) {
+    Row row{.name = candidate.name,
+            .kernel = kernel_of(*candidate.op),
+            .shapes = shapes_of(*candidate.op),
+            .model = preset,
+            .flops = candidate.op->cost.flops,
+            .bytes = traffic_of(*candidate.op)};
+    const std::regex filter(options_.filter);
+    if (!std::regex_search(row.name, filter) && !std::regex_search(row.kernel, filter)) return absl::OkStatus();
+    MeasureOptions measure_options = options_.measure;
+    measure_options.ids_below = static_cast<int32_t>(spec.model().vocab());
+    absl::Status status;
+    if (options_.once) {
+      status = call_once(*candidate.program, *candidate.op, device_, measure_options);
+    } else if (auto measured = measure(*candidate.program, *candidate.op, device_, measure_options); measured.ok()) {
+      row.measured = *std::move(measured);
+      rows_.push_back(std::move(row));
+    } else {
+      status = measured.status();
+    }
+    if (status.ok()) return status;
+    return absl::Status(status.code(), candidate.name + ", " + kernel_of(*candidate.op) + " " +
+                                           shapes_of(*candidate.op) + ": " + std::string(status.message()));
+  }
 
-void rope(benchmark::State& state, DType dtype, int64_t width) {
-  Bench b(dtype);
-  const AttentionDims dims{1, kTokens, width / 64, width / 64, 64};
-  const View table = b.f32({kTokens, 64}), qkv = b.act({kTokens, 3 * width});
-  b.run(state, 0, 2 * bytes_of({qkv}) * 2 / 3,
-        [&] { return b.kernels().rope(b.stream(), dims, In(table), InOut(qkv)); });
-}
-
-void layer_norm(benchmark::State& state, DType dtype, int64_t width) {
-  Bench b(dtype);
-  const View x = b.act({kTokens, width}), d = b.act({kTokens, width}), sum = b.act({kTokens, width});
-  const View y = b.act({kTokens, width}), w = b.act({width}), mean = b.f32({kTokens}), rstd = b.f32({kTokens});
-  b.run(state, 0, bytes_of({x, d, sum, y}), [&] {
-    return b.kernels().layer_norm(b.stream(), In(x), In(d), In(w), In(w), 1e-5f, Out(sum), Out(y), Out(mean),
-                                  Out(rstd));
-  });
-}
-
-void layer_norm_backward(benchmark::State& state, DType dtype, int64_t width) {
-  Bench b(dtype);
-  const View x = b.act({kTokens, width}), dy = b.act({kTokens, width}), dx = b.act({kTokens, width}),
-             w = b.act({width});
-  const View mean = b.f32({kTokens}), rstd = b.f32({kTokens}), dw = b.f32({width}), dbias = b.f32({width});
-  // Not let dx grow without end: gradients of nothing.
-  (void)b.kernels().fill(b.stream(), 0, Out(dy));
-  b.run(state, 0, bytes_of({x, dy, dx, dx}), [&] {
-    return b.kernels().layer_norm_backward(b.stream(), In(dy), In(x), In(w), In(mean), In(rstd), InOut(dx), InOut(dw),
-                                           InOut(dbias));
-  });
-}
-
-void rms_norm(benchmark::State& state, DType dtype, int64_t width) {
-  Bench b(dtype);
-  const View x = b.act({kTokens, width}), d = b.act({kTokens, width}), sum = b.act({kTokens, width});
-  const View y = b.act({kTokens, width}), w = b.act({width}), rstd = b.f32({kTokens});
-  b.run(state, 0, bytes_of({x, d, sum, y}),
-        [&] { return b.kernels().rms_norm(b.stream(), In(x), In(d), In(w), 1e-5f, Out(sum), Out(y), Out(rstd)); });
-}
-
-void rms_norm_backward(benchmark::State& state, DType dtype, int64_t width) {
-  Bench b(dtype);
-  const View x = b.act({kTokens, width}), dy = b.act({kTokens, width}), dx = b.act({kTokens, width}),
-             w = b.act({width});
-  const View rstd = b.f32({kTokens}), dw = b.f32({width});
-  (void)b.kernels().fill(b.stream(), 0, Out(dy));
-  b.run(state, 0, bytes_of({x, dy, dx, dx}), [&] {
-    return b.kernels().rms_norm_backward(b.stream(), In(dy), In(x), In(w), In(rstd), InOut(dx), InOut(dw));
-  });
-}
-
-void gelu(benchmark::State& state, DType dtype, int64_t width) {
-  Bench b(dtype);
-  const View x = b.act({kTokens, 4 * width}), y = b.act({kTokens, 4 * width});
-  b.run(state, 0, bytes_of({x, y}), [&] { return b.kernels().gelu(b.stream(), In(x), Out(y)); });
-}
-
-void gelu_backward(benchmark::State& state, DType dtype, int64_t width) {
-  Bench b(dtype);
-  const View x = b.act({kTokens, 4 * width}), dy = b.act({kTokens, 4 * width}), dx = b.act({kTokens, 4 * width});
-  b.run(state, 0, bytes_of({x, dy, dx}),
-        [&] { return b.kernels().gelu_backward(b.stream(), In(dy), In(x), Out(dx), InOut()); });
-}
-
-void swiglu(benchmark::State& state, DType dtype, int64_t width) {
-  Bench b(dtype);
-  const View x = b.act({kTokens, 8 * width}), y = b.act({kTokens, 4 * width});
-  b.run(state, 0, bytes_of({x, y}), [&] { return b.kernels().swiglu(b.stream(), In(x), Out(y)); });
-}
-
-void swiglu_backward(benchmark::State& state, DType dtype, int64_t width) {
-  Bench b(dtype);
-  const View x = b.act({kTokens, 8 * width}), dy = b.act({kTokens, 4 * width}), dx = b.act({kTokens, 8 * width});
-  b.run(state, 0, bytes_of({x, dy, dx}),
-        [&] { return b.kernels().swiglu_backward(b.stream(), In(dy), In(x), Out(dx)); });
-}
-
-void add(benchmark::State& state, DType dtype, int64_t width) {
-  Bench b(dtype);
-  const View x = b.act({kTokens, width}), y = b.act({kTokens, width}), z = b.act({kTokens, width});
-  b.run(state, 0, bytes_of({x, y, z}), [&] { return b.kernels().add(b.stream(), In(x), In(y), Out(z)); });
-}
-
-void embedding(benchmark::State& state, DType dtype, int64_t width) {
-  Bench b(dtype);
-  const View table = b.act({kVocab, width}), positions = b.act({kTokens, width}), y = b.act({kTokens, width});
-  const View ids = b.ids(kTokens, kVocab);
-  b.run(state, 0, 3 * bytes_of({y}),
-        [&] { return b.kernels().embedding(b.stream(), In(ids), In(table), In(positions), kTokens, Out(y)); });
-}
-
-void embedding_backward(benchmark::State& state, DType dtype, int64_t width) {
-  Bench b(dtype);
-  const View dtable = b.f32({kVocab, width}), dpositions = b.f32({kTokens, width}), dy = b.act({kTokens, width});
-  const View ids = b.ids(kTokens, kVocab);
-  (void)b.kernels().fill(b.stream(), 0, Out(dy));
-  b.run(state, 0, bytes_of({dy}) + 4 * bytes_of({dpositions}), [&] {
-    return b.kernels().embedding_backward(b.stream(), In(ids), In(dy), kTokens, InOut(dtable), InOut(dpositions));
-  });
-}
-
-// Rows of a vocabulary, whatever `width`; read and written.
-void cross_entropy(benchmark::State& state, DType dtype, int64_t) {
-  Bench b(dtype);
-  const View logits = b.act({kTokens, kVocab}), count = b.f32({1}), loss = b.f32({1}), targets = b.ids(kTokens, kVocab);
-  (void)b.kernels().fill(b.stream(), 1024, Out(count));
-  b.run(state, 0, 2 * bytes_of({logits}), [&] {
-    return b.kernels().cross_entropy(b.stream(), In(targets), In(count), In(), kVocab, InOut(logits), InOut(loss));
-  });
-}
-
-void sum_squares(benchmark::State& state, DType dtype, int64_t width) {
-  Bench b(dtype);
-  const View x = b.act({4 * width, width}), sum = b.f32({1});
-  b.run(state, 0, bytes_of({x}), [&] { return b.kernels().sum_squares(b.stream(), In(x), InOut(sum)); });
-}
-
-void adamw(benchmark::State& state, DType dtype, int64_t width) {
-  Bench b(dtype);
-  const View grad = b.f32({4 * width, width}), master = b.f32(grad.shape), m = b.f32(grad.shape), v = b.f32(grad.shape);
-  const View weight = b.act(grad.shape), scale = b.f32({1}), step = b.f32({kStepScalars});
-  for (const View& one : {scale, step, v}) (void)b.kernels().fill(b.stream(), 1e-3f, Out(one));
-  b.run(state, 0, bytes_of({grad, master, master, m, m, v, v, weight}), [&] {
-    return b.kernels().adamw(b.stream(), AdamWParams(), In(grad), In(scale), In(step), InOut(master), InOut(m),
-                             InOut(v), Out(weight));
-  });
-}
-
-void random_normal(benchmark::State& state, DType dtype, int64_t width) {
-  Bench b(dtype);
-  const View x = b.act({kTokens, width});
-  b.run(state, 0, bytes_of({x}), [&] { return b.kernels().random_normal(b.stream(), {}, 1.0f, Out(x)); });
-}
-
-void add_all() {
-  const std::pair<const char*, Body> all[] = {{"copy", copy},
-                                              {"linear", linear},
-                                              {"linear_dgrad", linear_dgrad},
-                                              {"linear_wgrad", linear_wgrad},
-                                              {"attention", attention},
-                                              {"attention_backward", attention_backward},
-                                              {"rope", rope},
-                                              {"layer_norm", layer_norm},
-                                              {"layer_norm_backward", layer_norm_backward},
-                                              {"rms_norm", rms_norm},
-                                              {"rms_norm_backward", rms_norm_backward},
-                                              {"gelu", gelu},
-                                              {"gelu_backward", gelu_backward},
-                                              {"swiglu", swiglu},
-                                              {"swiglu_backward", swiglu_backward},
-                                              {"add", add},
-                                              {"embedding", embedding},
-                                              {"embedding_backward", embedding_backward},
-                                              {"cross_entropy", cross_entropy},
-                                              {"sum_squares", sum_squares},
-                                              {"adamw", adamw},
-                                              {"random_normal", random_normal}};
-  for (const auto& [name, body] : all) {
-    for (DType dtype : {DType::kF32, DType::kBF16}) {
-      for (int64_t width : {256, 1024}) {
-        const std::string full = std::string(name) + "/" + std::string(name_of(dtype)) + "/" + std::to_string(width);
-        benchmark::RegisterBenchmark(full.c_str(), [body = body, dtype, width](benchmark::State& state) {
-          body(state, dtype, width);
-        })->UseRealTime();
+  // One line a kernel and way of launching it.
+  void print_launches() const {
+    std::set<std::string> seen;
+    fmt::print("\n{:<28} {:>8} {:>7} {:>5} {:>8} {:>6} {:>6}  {:<14} {}\n", "launched by", "blocks", "threads", "regs",
+               "shared", "local", "warps", "limited by", "kernel");
+    for (const Row& row : rows_) {
+      if (!row.measured.launches_problem.empty()) {
+        fmt::print("{:<28} not known: {}\n", row.name, row.measured.launches_problem);
+      }
+      for (const backend::KernelLaunch& launch : row.measured.launches) {
+        const std::string line =
+            fmt::format("{:>8} {:>7} {:>5} {:>8} {:>6} {:>3}/{:<2}  {:<14} {}", launch.blocks, launch.threads,
+                        launch.registers, launch.shared_bytes, launch.local_bytes, launch.resident_warps,
+                        launch.max_warps, launch.limiter, launch.name.substr(0, 110));
+        if (seen.insert(line).second) fmt::print("{:<28} {}\n", row.name, line);
       }
     }
   }
+
+  Json row_json(const Row& row) const {
+    Json launches = Json::array();
+    for (const backend::KernelLaunch& launch : row.measured.launches) {
+      launches.push_back({{"kernel", launch.name},
+                          {"blocks", launch.blocks},
+                          {"threads", launch.threads},
+                          {"registers", launch.registers},
+                          {"shared_bytes", launch.shared_bytes},
+                          {"local_bytes", launch.local_bytes},
+                          {"resident_warps", launch.resident_warps},
+                          {"max_warps", launch.max_warps},
+                          {"limiter", launch.limiter}});
+    }
+    return {{"op", row.name},
+            {"kernel", row.kernel},
+            {"model", row.model},
+            {"shapes", row.shapes},
+            {"flops", row.flops},
+            {"bytes", row.bytes},
+            {"seconds", row.measured.seconds},
+            {"fastest", row.measured.fastest},
+            {"slowest", row.measured.slowest},
+            {"rate", row.rate()},
+            {"share", row.rate() / ceilings_.of(row)},
+            {"host_bound", row.measured.host_bound},
+            {"launches", launches},
+            {"launches_problem", row.measured.launches_problem}};
+  }
+
+  const Options& options_;
+  backend::Device& device_;
+  Ceilings ceilings_;
+  std::vector<Row> rows_;
+};
+
+absl::Status run(const Options& options) {
+  auto device = backend::open_device(options.backend, options.device);
+  if (!device.ok()) return device.status();
+  Bench bench(options, **device);
+  if (absl::Status status = bench.run(); !status.ok() || options.once) return status;
+  bench.print();
+  return options.json.empty() ? absl::OkStatus() : bench.write(options.json);
 }
 
 }  // namespace
-}  // namespace telar::backend
+}  // namespace telar::bench
 
 int main(int argc, char** argv) {
-  if (std::getenv("OMP_NUM_THREADS") == nullptr) omp_set_num_threads(1);
-  telar::backend::add_all();
-  benchmark::Initialize(&argc, argv);
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
+  const auto options = telar::bench::read_options(argc, argv);
+  if (!options.ok()) {
+    std::cerr << std::string(options.status().message()) << "\n" << telar::bench::kUsage;
+    return 2;
+  }
+  absl::Status status = telar::bench::run(*options);
+  if (status.ok() && options->ncu) status = telar::bench::print_sectors(argc, argv);
+  if (status.ok()) return 0;
+  std::cerr << "bench_kernels: " << std::string(status.message()) << "\n";
+  return 1;
 }

@@ -1,0 +1,131 @@
+// The two programs as a user runs them, on the CPU and small: their JSON is complete and adds up.
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "bench/ops.h"
+#include "worker/engine/buffer.h"
+
+namespace telar::bench {
+namespace {
+
+using nlohmann::json;
+using ::testing::IsEmpty;
+
+class ProgramsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const char* bin = std::getenv("TELAR_BIN_DIR");
+    bin_ = bin == nullptr ? std::filesystem::read_symlink("/proc/self/exe").parent_path().string() : bin;
+    std::string name = (std::filesystem::temp_directory_path() / "telar_bench_XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  int exit_code(const std::string& command) {
+    const int status = std::system((bin_ + "/" + command + " > " + folder_ + "/out 2> " + folder_ + "/err").c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  json run(const std::string& command) {
+    const int code = exit_code(command + " --json " + folder_ + "/json");
+    EXPECT_EQ(code, 0) << read("err");
+    return code == 0 ? json::parse(read("json")) : json();
+  }
+  std::string read(const std::string& file) {
+    std::ifstream in(folder_ + "/" + file);
+    return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  }
+
+  std::string bin_, folder_;
+};
+
+bool positive(const json& value) { return value.is_number() && std::isfinite(value.get<double>()) && value > 0; }
+
+TEST_F(ProgramsTest, EveryKernelIsMeasured) {
+  for (const std::string dtype : {"f32", "bf16", "f16"}) {
+    const json result =
+        run("bench_kernels --shapes small --dtype " + dtype + " --ms 0 --repeats 2 --cold-mib 1 --threads 1");
+    ASSERT_TRUE(result.is_object());
+    std::set<std::string> missing(kernel_names().begin(), kernel_names().end());
+    ASSERT_GT(missing.size(), 25u);
+    for (const json& row : result["rows"]) {
+      SCOPED_TRACE(row["op"].get<std::string>());
+      missing.erase(row["kernel"].get<std::string>());
+      for (const char* field : {"seconds", "fastest", "slowest", "rate", "share"}) {
+        EXPECT_TRUE(positive(row[field])) << field << ": " << row[field];
+      }
+      EXPECT_GT(row["flops"].get<double>() + row["bytes"].get<double>(), 0);
+      EXPECT_LE(row["fastest"], row["seconds"]);
+      EXPECT_LE(row["seconds"], row["slowest"]);
+    }
+    // cast is of weights that are not their own masters.
+    if (dtype == "f32") missing.erase("cast");
+    EXPECT_THAT(missing, IsEmpty());
+    EXPECT_TRUE(positive(result["copy_bytes_per_second"]));
+    EXPECT_TRUE(positive(result["product_flops_per_second"]));
+  }
+}
+
+TEST_F(ProgramsTest, AFilterLeavesTheOthersOut) {
+  const json result = run("bench_kernels --filter '^(copy|rope)$' --ms 0 --repeats 1 --cold-mib 1 --threads 1");
+  std::set<std::string> kernels;
+  for (const json& row : result["rows"]) kernels.insert(row["kernel"].get<std::string>());
+  EXPECT_EQ(kernels, (std::set<std::string>{"copy", "rope"}));
+}
+
+TEST_F(ProgramsTest, AStepIsTimedAndItsPartsSumToIt) {
+  for (const std::string preset : {"small-gpt2", "small-llama"}) {
+    SCOPED_TRACE(preset);
+    const json result =
+        run("bench_step --preset " + preset + " --precision bf16 --steps 4 --warmup 2 --threads 1 --profile");
+    ASSERT_TRUE(result.is_object());
+    EXPECT_EQ(result["step_seconds"].size(), 4u);
+    EXPECT_EQ(result["tokens_per_step"], 4 * 32 * 2);
+    for (const char* field :
+         {"median_seconds", "tokens_per_second", "tokens_per_second_mean", "flops_per_token", "loss"}) {
+      EXPECT_TRUE(positive(result[field])) << field;
+    }
+    double classes = 0;
+    for (const auto& [name, bytes] : result["memory"]["plan"].items()) classes += bytes.get<double>();
+    EXPECT_EQ(result["memory"]["plan"].size(), static_cast<size_t>(engine::kMemoryClasses));
+    EXPECT_GT(classes, 0);
+    EXPECT_EQ(classes, result["memory"]["plan_total"].get<double>());
+
+    const json& profile = result["profile"];
+    const double step = profile["step_seconds"];
+    double phases = 0, ops = 0;
+    for (const auto& [name, seconds] : profile["phases"].items()) {
+      EXPECT_GE(seconds.get<double>(), 0) << name;  // "outside" is what the ops leave of the host's time.
+      phases += seconds.get<double>();
+    }
+    for (const char* phase : {"forward", "backward", "optimizer"}) EXPECT_TRUE(positive(profile["phases"][phase]));
+    for (const json& op : profile["ops"]) {
+      ops += op["seconds"].get<double>();
+      EXPECT_GT(op["count"], 0);
+    }
+    EXPECT_NEAR(phases, step, 0.02 * step);
+    EXPECT_NEAR(ops, profile["ops_seconds"], 0.02 * step);
+  }
+}
+
+TEST_F(ProgramsTest, WhatIsNotUnderstoodIsRefusedByName) {
+  EXPECT_EQ(exit_code("bench_kernels --shape small"), 2);
+  EXPECT_THAT(read("err"), ::testing::HasSubstr("--shape"));
+  EXPECT_EQ(exit_code("bench_step --steps no"), 2);
+  EXPECT_THAT(read("err"), ::testing::HasSubstr("--steps: got 'no'"));
+  EXPECT_EQ(exit_code("bench_step --preset gpt5"), 2);
+  EXPECT_THAT(read("err"), ::testing::HasSubstr("gpt5"));
+  EXPECT_EQ(exit_code("bench_kernels --backend none"), 1);
+  EXPECT_THAT(read("err"), ::testing::HasSubstr("libtelar_none.so"));
+}
+
+}  // namespace
+}  // namespace telar::bench
