@@ -134,7 +134,8 @@ std::unique_ptr<engine::Program> plain_program(int64_t tokens, int64_t width, DT
 
 class Bench {
  public:
-  Bench(const Options& options, backend::Device& device) : options_(options), device_(device) {}
+  Bench(const Options& options, backend::Device& device, backend::Stream& stream)
+      : options_(options), device_(device), stream_(stream) {}
 
   absl::Status run() {
     if (!options_.once) {
@@ -195,7 +196,7 @@ class Bench {
                    tensor(dtype, {n, n}).out());
     const double cubed = static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
     for (const engine::Op& op : program.ops()) {
-      const auto measured = measure(program, op, device_, options_.measure);
+      const auto measured = measure(program, op, device_, stream_, options_.measure);
       if (!measured.ok()) return measured.status();
       const bool copies = op.name == "copy";
       double& best = copies ? ceilings_.copy : ceilings_.product;
@@ -250,8 +251,9 @@ class Bench {
     measure_options.ids_below = static_cast<int32_t>(spec.model().vocab());
     absl::Status status;
     if (options_.once) {
-      status = call_once(*candidate.program, *candidate.op, device_, measure_options);
-    } else if (auto measured = measure(*candidate.program, *candidate.op, device_, measure_options); measured.ok()) {
+      status = call_once(*candidate.program, *candidate.op, device_, stream_, measure_options);
+    } else if (auto measured = measure(*candidate.program, *candidate.op, device_, stream_, measure_options);
+               measured.ok()) {
       row.measured = *std::move(measured);
       rows_.push_back(std::move(row));
     } else {
@@ -312,6 +314,7 @@ class Bench {
 
   const Options& options_;
   backend::Device& device_;
+  backend::Stream& stream_;
   Ceilings ceilings_;
   std::vector<Row> rows_;
 };
@@ -319,7 +322,9 @@ class Bench {
 absl::Status run(const Options& options) {
   auto device = backend::open_device(options.backend, options.device);
   if (!device.ok()) return device.status();
-  Bench bench(options, **device);
+  auto stream = (*device)->create_stream("bench", true);
+  if (!stream.ok()) return stream.status();
+  Bench bench(options, **device, **stream);
   if (absl::Status status = bench.run(); !status.ok() || options.once) return status;
   bench.print();
   return options.json.empty() ? absl::OkStatus() : bench.write(options.json);

@@ -28,8 +28,10 @@ uint64_t align_up(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment
 // The op with `sets` copies of its arguments, each a piece of work that a stream can be given.
 class Subject {
  public:
-  Subject(const engine::Program& program, const engine::Op& op, backend::Device& device, const MeasureOptions& options)
-      : program_(program), op_(op), device_(device), options_(options) {}
+  Subject(const engine::Program& program, const engine::Op& op, backend::Device& device, Stream& stream,
+          const MeasureOptions& options)
+      : program_(program), op_(op), device_(device), stream_(stream), options_(options) {}
+  ~Subject() { (void)stream_.synchronize(); }  // Work refers to this.
 
   absl::Status prepare() {
     for (const Access& access : op_.accesses) {
@@ -43,10 +45,6 @@ class Subject {
     auto memory = device_.allocate(a_set * sets_);
     if (!memory.ok()) return memory.status();
     memory_ = *std::move(memory);
-    auto stream = device_.create_stream("bench", true);
-    if (!stream.ok()) return stream.status();
-    stream_ = *std::move(stream);
-
     std::byte* at = memory_->data();
     for (uint64_t set = 0; set < sets_; ++set) {
       addresses_.push_back(std::make_unique<engine::Addresses>(program_.buffers().size()));
@@ -67,10 +65,10 @@ class Subject {
 
   // `calls` calls, each on the next set.
   void submit(uint64_t calls) {
-    for (uint64_t i = 0; i < calls; ++i) stream_->submit(work_[next_++ % sets_]);
+    for (uint64_t i = 0; i < calls; ++i) stream_.submit(work_[next_++ % sets_]);
   }
   uint64_t sets() const { return sets_; }
-  Stream& stream() { return *stream_; }
+  Stream& stream() { return stream_; }
   const std::function<absl::Status(Stream&)>& work() const { return work_.front(); }
 
  private:
@@ -81,7 +79,7 @@ class Subject {
 
   absl::Status warm() {
     submit(sets_);
-    return stream_->synchronize();
+    return stream_.synchronize();
   }
 
   absl::Status fill(const Access& access, const engine::Addresses& addresses) {
@@ -103,13 +101,14 @@ class Subject {
       if (view.elements() <= kFewElements) return device_.kernels().fill(stream, kScalar, Out(view));
       return device_.kernels().random_normal(stream, key, kDeviation, Out(view));
     };
-    stream_->submit(make);
-    return stream_->synchronize();
+    stream_.submit(make);
+    return stream_.synchronize();
   }
 
   const engine::Program& program_;
   const engine::Op& op_;
   backend::Device& device_;
+  Stream& stream_;
   const MeasureOptions& options_;
   std::map<BufferId, Range> ranges_;
   uint64_t sets_ = 1, next_ = 0, filled_ = 0;
@@ -119,7 +118,6 @@ class Subject {
   std::vector<std::unique_ptr<engine::Addresses>> addresses_;
   std::vector<engine::RunContext> contexts_;
   std::vector<std::function<absl::Status(Stream&)>> work_;
-  std::unique_ptr<Stream> stream_;  // Last: gone before what its work touches.
 };
 
 class Timer {
@@ -158,8 +156,8 @@ class Timer {
 }  // namespace
 
 absl::StatusOr<Measured> measure(const engine::Program& program, const engine::Op& op, backend::Device& device,
-                                 const MeasureOptions& options) {
-  Subject subject(program, op, device, options);
+                                 Stream& stream, const MeasureOptions& options) {
+  Subject subject(program, op, device, stream, options);
   if (absl::Status status = subject.prepare(); !status.ok()) return status;
   auto timer = Timer::create(device);
   if (!timer.ok()) return timer.status();
@@ -190,9 +188,9 @@ absl::StatusOr<Measured> measure(const engine::Program& program, const engine::O
   return measured;
 }
 
-absl::Status call_once(const engine::Program& program, const engine::Op& op, backend::Device& device,
+absl::Status call_once(const engine::Program& program, const engine::Op& op, backend::Device& device, Stream& stream,
                        const MeasureOptions& options) {
-  Subject subject(program, op, device, options);
+  Subject subject(program, op, device, stream, options);
   if (absl::Status status = subject.prepare(); !status.ok()) return status;
   subject.submit(1);
   return subject.stream().synchronize();

@@ -29,12 +29,12 @@ struct Measured {
   std::string launches_problem;  // Why they are not known.
 };
 
-// `op` is one of `program`'s; it must not be a collective.
+// `op` is one of `program`'s; it must not be a collective. `stream` is a compute stream of `device`.
 absl::StatusOr<Measured> measure(const engine::Program& program, const engine::Op& op, backend::Device& device,
-                                 const MeasureOptions& options);
+                                 backend::Stream& stream, const MeasureOptions& options);
 
 // The same arguments, a single call behind a warm-up: for profilers that repeat kernels themselves.
 absl::Status call_once(const engine::Program& program, const engine::Op& op, backend::Device& device,
-                       const MeasureOptions& options);
+                       backend::Stream& stream, const MeasureOptions& options);
 
 }  // namespace telar::bench

@@ -23,7 +23,7 @@ struct StepProfile {
   std::vector<KindTime> kinds;           // Longest first.
   std::map<std::string, double> phases;  // Seconds a step; with "outside", what the step took beside its ops.
   double ops_seconds = 0;
-  double step_seconds = 0;  // The host's clock, from the end of the step before.
+  double step_seconds = 0;  // On the device, copies of inputs and results included.
 };
 
 std::string phase_name(engine::Phase phase);

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <random>
 #include <sstream>
 #include <thread>
@@ -123,26 +124,65 @@ class Batches {
 };
 
 struct Steps {
-  std::vector<double> seconds;  // Each from the end of the step before.
+  std::vector<double> seconds;  // Of the device, each from the end of the step before; with `behind`, from its start.
+  std::vector<double> gaps;     // The part of it in which the device had not been given the step.
+  double host_seconds = 0;      // All measured steps, by the host's clock.
   double loss = 0;              // Of the last.
 };
 
-// The one place that knows how steps are issued. `behind` is called after each measured step.
-absl::StatusOr<Steps> run_steps(Replica& replica, const Options& options, const std::function<absl::Status()>& behind) {
-  const Batches batches(replica.shape());
-  Steps steps;
-  auto last_end = std::chrono::steady_clock::now();
-  for (int64_t i = 0; i < options.warmup + options.steps; ++i) {
-    const auto step = static_cast<uint64_t>(i + 1);
-    const auto result = replica.train_step(step, batches.inputs(step), batches.targets(step), false);
-    if (!result.ok()) return result.status();
-    const auto end = std::chrono::steady_clock::now();
-    steps.loss = result->loss;
-    if (i >= options.warmup) {
-      steps.seconds.push_back(std::chrono::duration<double>(end - last_end).count());
-      if (absl::Status status = behind(); !status.ok()) return status;
+// A step's place on the device's clock.
+struct Marks {
+  std::unique_ptr<backend::Event> start, end;
+};
+
+absl::StatusOr<std::vector<Marks>> make_marks(backend::Device& device, int64_t count) {
+  std::vector<Marks> marks(static_cast<size_t>(count));
+  for (Marks& one : marks) {
+    for (std::unique_ptr<backend::Event>* event : {&one.start, &one.end}) {
+      auto made = device.create_timed_event();
+      if (!made.ok()) return made.status();
+      *event = *std::move(made);
     }
-    last_end = std::chrono::steady_clock::now();
+  }
+  return marks;
+}
+
+// The one place that knows how steps are issued. `behind`, unless empty, is called after each measured step, with none
+// in flight; else two are, as in training.
+absl::StatusOr<Steps> run_steps(Replica& replica, backend::Device& device, const Options& options,
+                                const std::function<absl::Status()>& behind) {
+  const Batches batches(replica.shape());
+  const int64_t count = options.warmup + options.steps;
+  const auto marks = make_marks(device, count);
+  if (!marks.ok()) return marks.status();
+  const int64_t most_in_flight = behind ? 1 : 2;
+  Steps steps;
+  std::chrono::steady_clock::time_point begin;
+  for (int64_t submitted = 0, finished = 0; finished < count;) {
+    while (submitted < count && submitted - finished < most_in_flight) {
+      const auto step = static_cast<uint64_t>(submitted + 1);
+      const Marks& mark = (*marks)[static_cast<size_t>(submitted++)];
+      replica.step_stream().record(*mark.start);
+      const absl::Status status = replica.submit_step(step, batches.inputs(step), batches.targets(step), false);
+      if (!status.ok()) return status;
+      replica.step_stream().record(*mark.end);
+    }
+    const auto result = replica.finish_step();
+    if (!result.ok()) return result.status();
+    steps.loss = result->loss;
+    if (++finished == options.warmup) begin = std::chrono::steady_clock::now();
+    if (!behind || finished <= options.warmup) continue;
+    if (absl::Status status = behind(); !status.ok()) return status;
+  }
+  steps.host_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  for (auto i = static_cast<size_t>(options.warmup); i < marks->size(); ++i) {
+    backend::Event& before = *(*marks)[i - 1].end;
+    const auto gap = device.seconds_between(before, *(*marks)[i].start);
+    // What is done behind a step is no part of the next.
+    const auto all = device.seconds_between(behind ? *(*marks)[i].start : before, *(*marks)[i].end);
+    if (!gap.ok() || !all.ok()) return gap.ok() ? all.status() : gap.status();
+    steps.gaps.push_back(*gap);
+    steps.seconds.push_back(*all);
   }
   return steps;
 }
@@ -165,6 +205,10 @@ class Bench {
                spec.batch().sequence_length(), shape_.micro_batches, std::string(backend::name_of(shape_.act)));
     fmt::print("step: median {:.3f} ms, least {:.3f}, most {:.3f}; loss {:.4f}\n", 1e3 * median(),
                1e3 * sorted().front(), 1e3 * sorted().back(), steps_.loss);
+    fmt::print("host gap: for {:.3f} % of the time the device had not been given its next step; {}\n",
+               100 * gap_share(),
+               graph_.captured ? fmt::format("replayed from a graph of {} nodes", graph_.nodes)
+                               : fmt::format("no graph: {}", graph_.why_not));
     fmt::print("tokens/s: {:.0f} by the median step, {:.0f} over all\n", tokens() / median(), tokens() / mean());
     if (peak() > 0) {
       fmt::print("MFU: {:.2f} % = tokens/s x {:.4g} FLOPs a token / {:.1f} TFLOP/s dense peak\n", 100 * mfu(),
@@ -183,8 +227,9 @@ class Bench {
   Json json() const {
     Json memory = {{"plan", Json::object()},
                    {"plan_total", plan_total_},
-                   {"used_before", used_before_},
-                   {"used_after", used_after_}};
+                   {"staging", staging_bytes_},
+                   {"workspaces", overhead_.workspaces},
+                   {"context", overhead_.context}};
     for (int i = 0; i < engine::kMemoryClasses; ++i) {
       memory["plan"][std::string(engine::name_of(static_cast<engine::MemoryClass>(i)))] =
           arenas_[static_cast<size_t>(i)];
@@ -197,6 +242,9 @@ class Bench {
                  {"micro_batches", shape_.micro_batches},
                  {"sequence", options_.spec.batch().sequence_length()},
                  {"step_seconds", steps_.seconds},
+                 {"gap_seconds", steps_.gaps},
+                 {"gap_share", gap_share()},
+                 {"graph", {{"captured", graph_.captured}, {"nodes", graph_.nodes}, {"why_not", graph_.why_not}}},
                  {"median_seconds", median()},
                  {"tokens_per_second", tokens() / median()},
                  {"tokens_per_second_mean", tokens() / mean()},
@@ -218,21 +266,19 @@ class Bench {
   }
 
   absl::Status measure() {
-    const auto before = device_.free_bytes();
-    if (!before.ok()) return before.status();
     const auto execution = options_.executor == "lanes" ? Replica::Execution::kLanes : Replica::Execution::kSequential;
     auto replica = make_replica(execution);
     if (!replica.ok()) return replica.status();
     arenas_ = (*replica)->train_plan().arena_bytes;
     plan_total_ = (*replica)->train_plan().total_bytes();
-    auto steps = run_steps(**replica, options_, [] { return absl::OkStatus(); });
+    auto steps = run_steps(**replica, device_, options_, nullptr);
     if (!steps.ok()) return steps.status();
     steps_ = *std::move(steps);
-    const auto after = device_.free_bytes();
-    if (!after.ok()) return after.status();
-    used_before_ = device_.info().memory_bytes - *before;
-    used_after_ = device_.info().memory_bytes - *after;
-    return absl::OkStatus();
+    graph_ = (*replica)->graph_state();
+    staging_bytes_ = (*replica)->staging_bytes();
+    const auto overhead = device_.overhead();
+    if (overhead.ok()) overhead_ = *overhead;
+    return overhead.status();
   }
 
   absl::Status profile() {
@@ -245,12 +291,11 @@ class Bench {
       for (size_t i = 0; i < sums.size(); ++i) sums[i] += (*seconds)[i];
       return absl::OkStatus();
     };
-    const auto steps = run_steps(**replica, options_, add);
+    const auto steps = run_steps(**replica, device_, options_, add);
     if (!steps.ok()) return steps.status();
     const auto count = static_cast<double>(steps->seconds.size());
     for (double& sum : sums) sum /= count;
-    double total = 0;
-    for (double seconds : steps->seconds) total += seconds;
+    const double total = std::accumulate(steps->seconds.begin(), steps->seconds.end(), 0.0);
     profile_ = make_profile((*replica)->train_program(), sums, total / count);
     return absl::OkStatus();
   }
@@ -262,16 +307,10 @@ class Bench {
       fmt::print(" {} {:.1f}", std::string(engine::name_of(static_cast<engine::MemoryClass>(i))),
                  static_cast<double>(arenas_[static_cast<size_t>(i)]) / kMiB);
     }
-    const double grown = static_cast<double>(used_after_) - static_cast<double>(used_before_);
-    const auto total = static_cast<double>(plan_total_);
-    if (options_.backend == "cpu") {
-      fmt::print("\n     plan {:.1f}\n", total / kMiB);
-      return;
-    }
     fmt::print(
-        "\n     plan {:.1f}; the device's use grew by {:.1f}, {:.1f} of it outside the plan; {:.1f} was in use "
-        "before\n",
-        total / kMiB, grown / kMiB, (grown - total) / kMiB, static_cast<double>(used_before_) / kMiB);
+        "\n     plan {:.1f}, beside it: staging {:.1f}, workspaces of kernels and libraries {:.1f}, context {:.1f}\n",
+        static_cast<double>(plan_total_) / kMiB, static_cast<double>(staging_bytes_) / kMiB,
+        static_cast<double>(overhead_.workspaces) / kMiB, static_cast<double>(overhead_.context) / kMiB);
   }
 
   Json profile_json() const {
@@ -298,10 +337,12 @@ class Bench {
     return seconds;
   }
   double median() const { return sorted()[steps_.seconds.size() / 2]; }
-  double mean() const {
-    double sum = 0;
-    for (double seconds : steps_.seconds) sum += seconds;
-    return sum / static_cast<double>(steps_.seconds.size());
+  double mean() const { return steps_.host_seconds / static_cast<double>(steps_.seconds.size()); }
+  double gap_share() const {
+    const auto sum = [](const std::vector<double>& values) {
+      return std::accumulate(values.begin(), values.end(), 0.0);
+    };
+    return sum(steps_.gaps) / sum(steps_.seconds);
   }
   double flops_per_token() const {
     return plan::flops_per_token(options_.spec.model(), options_.spec.batch().sequence_length());
@@ -319,7 +360,9 @@ class Bench {
   Steps steps_;
   StepProfile profile_;
   std::array<uint64_t, engine::kMemoryClasses> arenas_{};
-  uint64_t plan_total_ = 0, used_before_ = 0, used_after_ = 0;
+  uint64_t plan_total_ = 0, staging_bytes_ = 0;
+  backend::DeviceOverhead overhead_;
+  engine::GraphState graph_;
 };
 
 absl::Status run(const Options& options) {

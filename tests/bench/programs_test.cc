@@ -93,6 +93,10 @@ TEST_F(ProgramsTest, AStepIsTimedAndItsPartsSumToIt) {
          {"median_seconds", "tokens_per_second", "tokens_per_second_mean", "flops_per_token", "loss"}) {
       EXPECT_TRUE(positive(result[field])) << field;
     }
+    EXPECT_EQ(result["gap_seconds"].size(), 4u);
+    EXPECT_GE(result["gap_share"].get<double>(), 0);
+    EXPECT_LT(result["gap_share"].get<double>(), 1);
+    EXPECT_FALSE(result["graph"]["captured"].get<bool>());  // The CPU has none.
     double classes = 0;
     for (const auto& [name, bytes] : result["memory"]["plan"].items()) classes += bytes.get<double>();
     EXPECT_EQ(result["memory"]["plan"].size(), static_cast<size_t>(engine::kMemoryClasses));
