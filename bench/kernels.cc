@@ -120,13 +120,15 @@ class Candidates {
   std::vector<Candidate> all_;
 };
 
-// What no model records by itself.
-std::unique_ptr<engine::Program> plain_program(int64_t tokens, int64_t width, DType dtype) {
+// What no model records by itself, or only where it recomputes.
+std::unique_ptr<engine::Program> plain_program(int64_t tokens, const v1::ModelSpec& model, DType dtype) {
   auto program = std::make_unique<engine::Program>();
-  const auto tensor = [&](const char* name) {
+  const auto tensor = [&](const char* name, int64_t width) {
     return program->persistent(name, dtype, {tokens, width}, MemoryClass::kActivations);
   };
-  const engine::Tensor a = tensor("a"), b = tensor("b"), y = tensor("y");
+  const engine::Tensor a = tensor("a", model.hidden()), b = tensor("b", model.hidden()),
+                       y = tensor("y", model.hidden());
+  program->record("gelu", &Kernels::gelu, tensor("x", model.ffn()).in(), tensor("gelu", model.ffn()).out());
   program->record("copy", &Kernels::copy, a.in(), y.out());
   program->record("add", &Kernels::add, a.in(), b.in(), y.out());
   return program;
@@ -225,7 +227,7 @@ class Bench {
     const auto eval = plan::record_eval(shape);
     const auto init = plan::record_init(shape);
     const auto round = shape.weights_are_masters() ? nullptr : plan::record_round(shape);
-    const auto plain = plain_program(shape.micro_tokens(), spec->model().hidden(), shape.act);
+    const auto plain = plain_program(shape.micro_tokens(), spec->model(), shape.act);
     Candidates candidates;
     candidates.add(train->program, "", false);
     candidates.add(eval->program, "", false);  // Its forward is the training step's; what is new is the loss alone.
