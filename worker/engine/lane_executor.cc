@@ -72,7 +72,7 @@ class LaneExecutor final : public Executor {
     absl::Status status;
     for (const std::unique_ptr<backend::Stream>& stream : streams_) status.Update(stream->synchronize());
     // The first to fail is the cause; what the streams latched may be a consequence.
-    const absl::Status cause = first_error();
+    absl::Status cause = first_error();
     if (!cause.ok() || status.ok()) return cause;
     return absl::Status(status.code(), absl::StrCat("found behind the op that caused it, which only a run op by op can "
                                                     "name (telar-rank --executor sequential): ",
