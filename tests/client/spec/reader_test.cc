@@ -1,6 +1,7 @@
 #include "client/spec/reader.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -197,7 +198,7 @@ TEST(ReaderTest, Files) {
   v1::JobSpec spec;
   EXPECT_TRUE(read_spec_file("-", in, spec).problems.empty());
   EXPECT_EQ(spec.name(), "from stdin");
-  const std::string path = testing::TempDir() + "telar-reader-test.json";
+  const std::string path = testing::TempDir() + "/telar-reader-test-" + std::to_string(getpid()) + ".json";
   std::ofstream(path) << "{\"name\": \"file\"}";
   spec.Clear();
   EXPECT_TRUE(read_spec_file(path, in, spec).problems.empty());

@@ -1,5 +1,7 @@
 #include "tests/reference/linear.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -253,7 +255,7 @@ TEST_F(CudaLinearModels, StreamsDoNotDisturbEachOther) {
 }
 
 TEST_F(CudaLinearModels, ChoicesAreKeptInAFile) {
-  const std::string path = ::testing::TempDir() + "/cuda_library_tuning.txt";
+  const std::string path = ::testing::TempDir() + "/cuda_library_tuning_" + std::to_string(getpid());
   std::remove(path.c_str());
   setenv("TELAR_TUNING_FILE", path.c_str(), 1);
   const int64_t tokens = 2048, out = 2304, in = 768;

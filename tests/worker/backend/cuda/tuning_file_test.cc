@@ -1,5 +1,7 @@
 #include "worker/backend/cuda/tuning_file.h"
 
+#include <unistd.h>
+
 #include <cstring>
 #include <fstream>
 
@@ -25,7 +27,7 @@ class TuningFileTest : public ::testing::Test {
     return a.has_value() && a->algorithm.has_value() &&
            std::memcmp(&*a->algorithm, &*b.algorithm, sizeof(cublasLtMatmulAlgo_t)) == 0;
   }
-  const std::string path_ = ::testing::TempDir() + "/tuning_file_test.txt";
+  const std::string path_ = ::testing::TempDir() + "/tuning_file_test_" + std::to_string(getpid());
 };
 
 TEST_F(TuningFileTest, KeepsTheLastChoiceOfEachMachine) {
