@@ -2,7 +2,8 @@
 # On a GPU machine, beside a built tree or an unpacked bundle: the GPU tests, both benchmarks, and the peers in turn with
 # ours; one short table last. Exit 0: every part that ran passed; 1: not, and which; 2: wrong arguments.
 #   bench/gpu/run.sh [option]...
-#     --only PARTS    of tests,kernels,step,race,curve, comma-separated; default: tests,kernels,step, and race with --peers
+#     --only PARTS    of tests,sanitize,kernels,step,race,curve, comma-separated; default: tests,kernels,step, and race with
+#                     --peers. sanitize: the kernels' tests under compute-sanitizer's memcheck and racecheck
 #     --models NAMES  comma-separated names of models.txt; default: all
 #     --peers DIR     holds llmc/train_gpt2cu, torch_llama.py, make_bin.py; what is absent is not raced
 #     --text FILE     for curve: real text; default: what Debian's package bible-kjv prints
@@ -24,14 +25,14 @@ while [ $# -gt 0 ]; do
       shift ;;
     --quick) quick=1 rounds=1 ;;
     --dry-run) dry=1 ;;
-    *) sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
   shift
 done
 [ -z "$peers" ] || peers=$(realpath -e -- "$peers") || fail "--peers: no such folder"
 [ -n "$only" ] || only=tests,kernels,step${peers:+,race}
 for part in ${only//,/ }; do
-  case $part in tests|kernels|step|race|curve) ;; *) fail "--only $part: no such part" ;; esac
+  case $part in tests|sanitize|kernels|step|race|curve) ;; *) fail "--only $part: no such part" ;; esac
 done
 wants() { [[ ,$only, == *,$1,* ]]; }
 
@@ -114,6 +115,15 @@ if wants tests; then
   [ ${#tests[@]} -gt 0 ] || tests=("$bin/cuda_kernels_test")  # Shown as failed.
   for test in "${tests[@]}"; do run "tests $(basename "$test")" 240 "${us[@]}" "$test"; done
   run "tests train_golden_test" 240 "${us[@]}" TELAR_BACKEND=cuda "$bin/train_golden_test"
+fi
+
+if wants sanitize; then
+  # Not what is slow under it (tensors past 2^31 elements), nor what makes errors on purpose.
+  sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer) || sanitizer=compute-sanitizer
+  for tool in memcheck racecheck; do
+    run "sanitize $tool" 300 "${us[@]}" "$sanitizer" --tool "$tool" --error-exitcode 99 "$bin/cuda_kernels_test" \
+      --gtest_brief=1 --gtest_filter='-*BigIndex*:*ACaptureThatFails*:Launches*'
+  done
 fi
 
 if wants kernels; then
