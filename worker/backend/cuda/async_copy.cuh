@@ -15,7 +15,10 @@ __device__ inline void copy_pack_async(void* to, const void* from, bool is_there
                : "memory");
 }
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// All but the last group.
-__device__ inline void wait_for_copies() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }
+// All but the last kLater groups.
+template <int kLater>
+__device__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLater) : "memory");
+}
 
 }  // namespace telar::backend::cuda

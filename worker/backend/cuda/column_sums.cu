@@ -3,30 +3,36 @@
 #include <algorithm>
 
 #include "worker/backend/cuda/pack.cuh"
+#include "worker/backend/cuda/reduce.cuh"
 
 namespace telar::backend::cuda {
 namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
-constexpr int kGroups = 32;  // Warps of a block that adds partials up.
+constexpr int kGroupColumns = 8;  // 32 bytes, a sector of memory.
+constexpr int kGroups = 128;      // Of threads of a block that adds partials up.
 
-// Block x: 32 columns. Warp g adds partials g, g + kGroups, ...; then the first warp adds the warps' sums.
-__global__ void __launch_bounds__(32 * kGroups)
+// Block x: kGroupColumns columns. Group g of as many threads adds partials g, g + kGroups, ...; then the first group
+// adds the groups' sums.
+__global__ void __launch_bounds__(kGroups* kGroupColumns)
     add_partials_kernel(const float* partials, int64_t count, int64_t width, int64_t pitch, float* out, float* more) {
-  __shared__ float sums[kGroups][32];
-  const int lane = threadIdx.x % 32, group = threadIdx.x / 32;
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * 32 + lane;
+  constexpr int kGroupWarps = kGroups * kGroupColumns / 32;
+  __shared__ float sums[kGroupWarps][kGroupColumns];
+  const int of_block = threadIdx.x % kGroupColumns;
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kGroupColumns + of_block;
   const bool is_column = column < (more == nullptr ? width : 2 * width);
   float sum = 0.0f;
   if (is_column) {
 #pragma unroll 4
-    for (int64_t k = group; k < count; k += kGroups) sum += partials[k * pitch + column];
+    for (int64_t k = threadIdx.x / kGroupColumns; k < count; k += kGroups) sum += partials[k * pitch + column];
   }
-  sums[group][lane] = sum;
+#pragma unroll
+  for (int mask = kGroupColumns; mask < 32; mask *= 2) sum += shuffle_xor(sum, mask);  // Of the warp's groups.
+  if (threadIdx.x % 32 < kGroupColumns) sums[threadIdx.x / 32][of_block] = sum;
   __syncthreads();
-  if (group != 0 || !is_column) return;
-  for (int g = 1; g < kGroups; ++g) sum += sums[g][lane];
+  if (threadIdx.x >= kGroupColumns || !is_column) return;
+  for (int warp = 1; warp < kGroupWarps; ++warp) sum += sums[warp][of_block];
   (column < width ? out[column] : more[column - width]) += sum;
 }
 
@@ -62,8 +68,8 @@ __global__ void __launch_bounds__(kThreads)
 
 cudaError_t add_partials(cudaStream_t stream, const float* partials, int64_t count, int64_t width, int64_t pitch,
                          float* out, float* more) {
-  const unsigned blocks = static_cast<unsigned>(ceil_div(more == nullptr ? width : 2 * width, 32));
-  add_partials_kernel<<<blocks, 32 * kGroups, 0, stream>>>(partials, count, width, pitch, out, more);
+  const unsigned blocks = static_cast<unsigned>(ceil_div(more == nullptr ? width : 2 * width, kGroupColumns));
+  add_partials_kernel<<<blocks, kGroups * kGroupColumns, 0, stream>>>(partials, count, width, pitch, out, more);
   return cudaGetLastError();
 }
 

@@ -8,38 +8,41 @@
 #include "worker/backend/cuda/column_sums.h"
 #include "worker/backend/cuda/cuda.h"
 #include "worker/backend/cuda/norm_kernels.cuh"
+#include "worker/backend/cuda/occupancy.h"
 #include "worker/backend/cuda/workspace.h"
 
 namespace telar::backend::cuda {
 
-// The team for rows of `packs` packs: the smallest that holds them.
-inline int team_of(int64_t packs) {
-  if (packs <= 32 * kWarpPacks) return 32;
-  for (int team : {64, 128, 256}) {
-    if (packs <= team * kTeamPacks) return team;
-  }
-  return kWidestTeam;  // Up to kWidestPacks.
-}
+// How many threads a block has for rows of `packs` packs, `each` of which a thread has.
+inline int norm_threads(int64_t packs, int each) { return static_cast<int>(ceil_div(ceil_div(packs, each), 32)) * 32; }
 
-// Calls visit(team, packs a thread), both std::integral_constant. Fewer packs than kTeamPacks only where that is worth
-// a kernel: T of 2 bytes, as W, in rows of up to 2048. Which thread has which column does not depend on it.
-template <bool kVector, typename T, typename W, typename Visit>
-void with_team(int64_t width, const Visit& visit) {
-  const int64_t packs = ceil_div(width, kPackSize<T>);
-  const int team = team_of(packs);
-  constexpr std::integral_constant<int, kTeamPacks> kAll;
-  if constexpr (kVector && std::is_same_v<T, W> && sizeof(T) == 2) {
-    constexpr std::integral_constant<int, 2> kTwo;
-    constexpr std::integral_constant<int, 3> kThree;
-    if (packs <= 32 * 2) return visit(std::integral_constant<int, 32>(), kTwo);
-    if (team == 64 && packs <= 64 * 2) return visit(std::integral_constant<int, 64>(), kTwo);
-    if (team == 64 && packs <= 64 * 3) return visit(std::integral_constant<int, 64>(), kThree);
+// Calls visit(std::integral_constant) with 1, 2, 4 or 8, the least that so many packs a thread, in blocks of up to
+// `threads` threads, or kNormThreads where that is not enough, hold a row.
+template <typename T, typename Visit>
+auto with_packs(int64_t packs, int threads, const Visit& visit) {
+  if (packs <= threads) return visit(std::integral_constant<int, 1>());
+  if (packs <= 2 * threads) return visit(std::integral_constant<int, 2>());
+  constexpr std::integral_constant<int, 4> kFour;
+  if constexpr (sizeof(T) == 4) {
+    if (packs > 4 * kNormThreads) return visit(std::integral_constant<int, 8>());
   }
-  if (team == 32) return visit(std::integral_constant<int, 32>(), std::integral_constant<int, kWarpPacks>());
-  if (team == 64) return visit(std::integral_constant<int, 64>(), kAll);
-  if (team == 128) return visit(std::integral_constant<int, 128>(), kAll);
-  if (team == 256) return visit(std::integral_constant<int, 256>(), kAll);
-  return visit(std::integral_constant<int, kWidestTeam>(), std::integral_constant<int, kWidestPacks<T>>());
+  return visit(kFour);
+}
+static_assert(kWidestNorm == 4 * kNormThreads * kPackSize<__nv_bfloat16>);
+static_assert(kWidestNorm == 8 * kNormThreads * kPackSize<float>);
+
+// Calls visit(whether a warp has a row, packs a thread) for the forward. Which thread has which column does not depend
+// on kVector.
+template <bool kVector, typename T, typename W, typename Visit>
+void with_forward_team(int64_t packs, const Visit& visit) {
+  constexpr int kThreads = 256;  // Of a block that has more than one pack a thread, as long as two are enough.
+  if (packs > 32 * kWarpPacks) {
+    return with_packs<T>(packs, kThreads, [&](auto each) { visit(std::false_type(), each); });
+  }
+  if constexpr (kVector && std::is_same_v<T, W> && sizeof(T) == 2) {  // Fewer registers, where that is worth a kernel.
+    if (packs <= 32 * 2) return visit(std::true_type(), std::integral_constant<int, 2>());
+  }
+  visit(std::true_type(), std::integral_constant<int, kWarpPacks>());
 }
 
 inline absl::Status check_norm_width(const char* op, int64_t width) {
@@ -64,14 +67,26 @@ absl::Status launch_norm(const char* op, cudaStream_t stream, In residual, In de
     const bool fits = width % kN == 0 && fits_packs<kN>(r) && fits_packs<kN>(d) && fits_packs<kN>(w) &&
                       fits_packs<kN>(b) && fits_packs<kN>(to_sum) && fits_packs<kN>(to_y);
     with_bool(fits, [&](auto vector) {
-      with_team<vector.value, T, W>(width, [&](auto team, auto packs) {
-        const auto blocks = static_cast<unsigned>(ceil_div(rows, norm_teams(team.value)));
-        norm_kernel<kCentred, team.value, packs.value, vector.value><<<blocks, norm_threads(team.value), 0, stream>>>(
+      const int64_t packs = ceil_div(width, kN);
+      with_forward_team<vector.value, T, W>(packs, [&](auto warp, auto each) {
+        const auto blocks = static_cast<unsigned>(warp.value ? ceil_div(rows, kRowsOfBlock) : rows);
+        const int threads = warp.value ? 32 * kRowsOfBlock : norm_threads(packs, each.value);
+        norm_kernel<kCentred, warp.value, each.value, vector.value><<<blocks, threads, 0, stream>>>(
             r, d, w, b, epsilon, rows, static_cast<int>(width), to_sum, to_y, target<float>(mean), target<float>(rstd));
       });
     });
   });
   return to_status(cudaGetLastError(), op);
+}
+
+// As many blocks as the device holds, however the arguments are aligned: how rows are shared out sets the order of
+// sums.
+template <bool kCentred, int kPacks, typename T, typename W>
+cudaError_t norm_backward_blocks(int threads, int* blocks) {
+  constexpr size_t kBytes = NormRows<kPacks, true, T>::kThreadBytes;
+  const auto kernel = reinterpret_cast<const void*>(norm_backward_kernel<kCentred, kPacks, true, T, W>);
+  if (const cudaError_t error = allow_shared(kernel, kBytes * kNormThreads); error != cudaSuccess) return error;
+  return resident_blocks(kernel, threads, kBytes * static_cast<size_t>(threads), 1, blocks);
 }
 
 template <bool kCentred>
@@ -80,15 +95,7 @@ absl::Status launch_norm_backward(const char* op, cudaStream_t stream, Workspace
   constexpr int kSums = kCentred ? 2 : 1;
   const int64_t rows = x.rows(), width = x.cols();
   if (absl::Status status = check_norm_width(op, width); !status.ok()) return status;
-  const int64_t row_packs = with_type(x.dtype, [&](auto type) { return ceil_div(width, kPackSize<decltype(type)>); });
-  const int size = team_of(row_packs);
-  const int64_t blocks =
-      std::min<int64_t>(ceil_div(rows, norm_teams(size)), 132 * kNormThreads / norm_threads(size));  // An H200 has 132.
-  const auto memory = workspaces.get(op, stream, static_cast<size_t>(blocks * kSums * width) * sizeof(float));
-  if (!memory.ok()) return memory.status();
-  float* partials = reinterpret_cast<float*>(*memory);
-  cudaError_t error = cudaSuccess;
-  with_types(x.dtype, weight.dtype, [&](auto type, auto weight_type) {
+  return with_types(x.dtype, weight.dtype, [&](auto type, auto weight_type) {
     using T = decltype(type);
     using W = decltype(weight_type);
     constexpr int kN = kPackSize<T>;
@@ -97,28 +104,30 @@ absl::Status launch_norm_backward(const char* op, cudaStream_t stream, Workspace
     T* to = target<T>(dx);
     const bool fits =
         width % kN == 0 && fits_packs<kN>(d) && fits_packs<kN>(v) && fits_packs<kN>(w) && fits_packs<kN>(to);
-    with_bool(fits, [&](auto vector) {
-      with_team<vector.value, T, W>(width, [&](auto team, auto packs) {
-        constexpr int kThreads = norm_threads(team.value);
-        constexpr size_t kBytes = norm_backward_bytes<team.value, packs.value, vector.value, T>();
-        const auto kernel = norm_backward_kernel<kCentred, team.value, packs.value, vector.value, T, W>;
-        error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-        if (error == cudaSuccess && kBytes > 0) {
-          error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                       cudaSharedmemCarveoutMaxShared);
-        }
-        if (error != cudaSuccess) return;
-        kernel<<<static_cast<unsigned>(blocks), kThreads, kBytes, stream>>>(
-            d, v, w, source<float>(mean), source<float>(rstd), rows, static_cast<int>(width), to, partials);
-        error = cudaGetLastError();
+    const int64_t packs = ceil_div(width, kN);
+    return with_packs<T>(packs, kNormThreads, [&](auto each) {
+      const int threads = norm_threads(packs, each.value);
+      int most = 0;
+      cudaError_t error = norm_backward_blocks<kCentred, each.value, T, W>(threads, &most);
+      if (error != cudaSuccess) return to_status(error, op);
+      const int64_t blocks = std::min<int64_t>(rows, most);
+      const auto memory = workspaces.get(op, stream, static_cast<size_t>(blocks * kSums * width) * sizeof(float));
+      if (!memory.ok()) return memory.status();
+      float* partials = reinterpret_cast<float*>(*memory);
+      with_bool(fits, [&](auto vector) {
+        const size_t bytes = NormRows<each.value, vector.value, T>::kThreadBytes * static_cast<size_t>(threads);
+        norm_backward_kernel<kCentred, each.value, vector.value>
+            <<<static_cast<unsigned>(blocks), threads, bytes, stream>>>(
+                d, v, w, source<float>(mean), source<float>(rstd), rows, static_cast<int>(width), to, partials);
       });
+      error = cudaGetLastError();
+      if (error == cudaSuccess) {
+        float* to_bias = kCentred ? target<float>(dbias) : nullptr;
+        error = add_partials(stream, partials, blocks, width, kSums * width, target<float>(dweight), to_bias);
+      }
+      return to_status(error, op);
     });
   });
-  if (error == cudaSuccess) {
-    float* to_bias = kCentred ? target<float>(dbias) : nullptr;
-    error = add_partials(stream, partials, blocks, width, kSums * width, target<float>(dweight), to_bias);
-  }
-  return to_status(error, op);
 }
 
 }  // namespace telar::backend::cuda

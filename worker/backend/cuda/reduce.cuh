@@ -31,34 +31,39 @@ __device__ V warp_sum(V value) {
   return value;
 }
 
-// Waits for the other threads of the team, of which a block has kTeams.
-template <int kTeam, int kTeams>
-__device__ void team_barrier() {
-  if constexpr (kTeams == 1) {
-    __syncthreads();
-  } else {
-    static_assert(kTeams <= 15);  // A block has 16 barriers, __syncthreads() is the first.
-    asm volatile("bar.sync %0, %1;" ::"r"(static_cast<int>(threadIdx.x) / kTeam + 1), "n"(kTeam) : "memory");
-  }
-}
-
-// Sum over a team of kTeam threads, on each of them, who all call this. A block is kTeams teams, which need not call it
-// as often as each other.
-template <int kTeam, int kTeams = 1, typename V>
+// Sum over a team of kTeam threads, on each of them, who all call this: a warp, or the block.
+template <int kTeam, typename V>
 __device__ V team_sum(V value) {
   static_assert(kTeam % 32 == 0);
   value = warp_sum(value);
   if constexpr (kTeam > 32) {
     constexpr int kWarps = kTeam / 32;
-    __shared__ V parts[kTeams * kWarps];
-    const int warp = threadIdx.x / 32, first = warp / kWarps * kWarps;
-    team_barrier<kTeam, kTeams>();  // Those who read the last call's parts are done.
-    if (threadIdx.x % 32 == 0) parts[warp] = value;
-    team_barrier<kTeam, kTeams>();
-    value = parts[first];
+    __shared__ V parts[kWarps];
+    __syncthreads();  // Those who read the last call's parts are done.
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = parts[0];
 #pragma unroll
-    for (int i = 1; i < kWarps; ++i) value += parts[first + i];
+    for (int i = 1; i < kWarps; ++i) value += parts[i];
   }
+  return value;
+}
+
+inline constexpr int kMaxWarps = 16;  // Of a block that block_sum() takes.
+
+// Sum over a block of whatever size up to kMaxWarps warps, on each thread. Two calls that follow each other have
+// different `parts` in shared memory, so that one barrier is enough: who writes parts for the second time is behind the
+// barrier of the call between, which others reach only when they have read the first.
+template <typename V>
+__device__ V block_sum(V value, V (&parts)[kMaxWarps]) {
+  value = warp_sum(value);
+  if (blockDim.x == 32) return value;
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
+  __syncthreads();
+  const unsigned part = threadIdx.x % kMaxWarps;
+  value = part < blockDim.x / 32 ? parts[part] : V{};
+#pragma unroll
+  for (int mask = kMaxWarps / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
   return value;
 }
 
