@@ -1,6 +1,7 @@
 // Shapes as models have them, where kernels take their wide paths: rows of whole vectors, padded vocabularies, heads of
 // 64 and 128. The other files have the odd sizes.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "tests/reference/activations.h"
@@ -74,7 +75,7 @@ TEST_P(ModelShapesTest, LayerNormAndItsGradients) {
 // More rows than partial sums, so that each takes several.
 TEST_P(ModelShapesTest, NormGradientsOfManyRows) {
   for (const auto& [rows, width] :
-       {std::pair<int64_t, int64_t>{5000, 64}, {2200, 768}, {1700, 1024}, {1200, 1600}, {700, 4096}}) {
+       {std::pair<int64_t, int64_t>{5000, 64}, {2200, 768}, {3500, 1024}, {1900, 1600}, {1100, 4096}}) {
     Tensor x = tensor(GetParam(), {rows, width}, random(rows * width)), w = tensor(GetParam(), {width}, random(width));
     Tensor dy = tensor(GetParam(), {rows, width}, random(rows * width));
     Tensor dx = filled(GetParam(), {rows, width}, 0), dw = filled(DType::kF32, {width}, 0);
@@ -111,6 +112,23 @@ TEST_P(ModelShapesTest, CrossEntropyOfAPaddedVocabulary) {
     const double longer = vocab > 500000 ? 8 : 1;  // Of sums of a million terms in f32.
     expect_close(loss.values(), {want.loss}, {1e-6, longer * 1e-6}, "loss");
     expect_close(logits.values(), want.dlogits, {longer * 1e-7, longer * relative() * 2}, "dlogits");
+  }
+}
+
+// More rows than a device takes at once, of a narrow vocabulary and of one that blocks share.
+TEST_P(ModelShapesTest, CrossEntropyOfManyRows) {
+  for (const auto& [tokens, vocab, pitch] : {std::array<int64_t, 3>{1700, 2999, 3008}, {430, 60000, 60032}}) {
+    SCOPED_TRACE(vocab);
+    std::vector<int32_t> target = integers(tokens, 0, static_cast<int32_t>(vocab - 1));
+    for (int64_t t = 0; t < tokens; t += 3) target[t] = -1;
+    Tensor logits = tensor(GetParam(), {tokens, pitch}, random(tokens * pitch, 3.0));
+    Tensor count = filled(DType::kF32, {1}, 4), loss = filled(DType::kF32, {1}, 0), alone = filled(DType::kF32, {1}, 0);
+    const auto want = reference::cross_entropy(target, 4, vocab, pitch, logits.values());
+    ok(kernels().cross_entropy_loss(stream(), ids(target).in(), count.in(), vocab, logits.in(), alone.inout()));
+    ok(kernels().cross_entropy(stream(), ids(target).in(), count.in(), In(), vocab, logits.inout(), loss.inout()));
+    EXPECT_EQ(loss.bytes(), alone.bytes());
+    expect_close(loss.values(), {want.loss}, {1e-6, 1e-6}, "loss");
+    expect_close(logits.values(), want.dlogits, {1e-7, relative() * 2}, "dlogits");
   }
 }
 
