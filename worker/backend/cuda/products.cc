@@ -15,10 +15,12 @@
 namespace telar::backend::cuda {
 namespace {
 
-constexpr size_t kCandidates = 32;
-constexpr int kNeighbours = 12;  // Of one candidate, so that some are left for what they lead to.
-constexpr double kNear = 1.15;   // A candidate slower than this times the best of its first call is out.
-constexpr double kRoundsMs = 300;
+constexpr size_t kCandidates = 40;
+constexpr int kStarts = 3;        // Proposed algorithms whose neighbours are looked at, fastest first.
+constexpr int kNeighbours = 8;    // Of one candidate, so that some are left for what they lead to.
+constexpr double kNear = 1.15;    // A candidate slower than this times the best of its first call is out.
+constexpr size_t kFinalists = 8;  // Beside the heuristic's first choice.
+constexpr double kRoundsMs = 400;
 constexpr double kTuneFrom = 1 << 30;  // Multiply-adds; below, a product takes a few microseconds whatever is chosen.
 
 cudaDataType vendor_type(DType dtype) {
@@ -90,18 +92,23 @@ double least(const std::vector<Candidate>& candidates) {
   return ms;
 }
 
-// The proposed algorithms, then neighbours of the fastest so far, each with the time of one call.
+// The proposed algorithms, then neighbours of the kStarts fastest of them and of the fastest so far, each with the time
+// of one call.
 std::vector<Candidate> explore(cublasLtHandle_t handle, const ProductDescription& description,
                                const std::vector<cublasLtMatmulAlgo_t>& proposed,
                                const std::function<double(const cublasLtMatmulAlgo_t&)>& time) {
   std::vector<Candidate> all;
   for (const cublasLtMatmulAlgo_t& algorithm : proposed) all.push_back({algorithm, time(algorithm)});
-  while (all.size() < kCandidates) {
+  for (int turn = 0; all.size() < kCandidates; ++turn) {
+    const size_t eligible = turn < kStarts ? proposed.size() : all.size();
     Candidate* base = nullptr;
-    for (Candidate& candidate : all) {
-      if (!candidate.is_explored && (base == nullptr || candidate.ms < base->ms)) base = &candidate;
+    for (size_t i = 0; i < eligible; ++i) {
+      if (!all[i].is_explored && (base == nullptr || all[i].ms < base->ms)) base = &all[i];
     }
-    if (base == nullptr || base->ms > kNear * least(all)) break;
+    if (base == nullptr || base->ms > kNear * least(all)) {
+      if (turn < kStarts) continue;
+      break;
+    }
     base->is_explored = true;
     int added = 0;
     for (const cublasLtMatmulAlgo_t& algorithm : neighbours(handle, description, base->algorithm)) {
@@ -112,6 +119,24 @@ std::vector<Candidate> explore(cublasLtHandle_t handle, const ProductDescription
     }
   }
   return all;
+}
+
+// Those to be compared, as indices: the heuristic's first choice, and the fastest others that are near the fastest.
+std::vector<size_t> finalists_of(const std::vector<Candidate>& all) {
+  std::vector<size_t> finalists;
+  for (size_t i = 1; i < all.size(); ++i) {
+    if (all[i].ms <= kNear * least(all)) finalists.push_back(i);
+  }
+  std::stable_sort(finalists.begin(), finalists.end(), [&](size_t a, size_t b) { return all[a].ms < all[b].ms; });
+  finalists.resize(std::min(finalists.size(), kFinalists));
+  finalists.insert(finalists.begin(), 0);
+  return finalists;
+}
+
+// What the product reads and writes.
+size_t bytes_of(const Product& product) {
+  const auto m = static_cast<size_t>(product.m), n = static_cast<size_t>(product.n), k = static_cast<size_t>(product.k);
+  return m * k * size_of(product.a_type) + k * n * size_of(product.b_type) + m * n * size_of(product.d_type);
 }
 
 }  // namespace
@@ -295,26 +320,23 @@ absl::Status Products::tune(cudaStream_t stream, const Product& product, const K
   };
   const std::vector<Candidate> all =
       explore(handle_, plan, proposed, [&](const auto& algorithm) { return tuner.once(launch_of(algorithm)); });
-  // The heuristic's first choice is always among those that are compared.
-  std::vector<size_t> finalists = {0};
-  double round_ms = all[0].ms;
-  for (size_t i = 1; i < all.size(); ++i) {
-    if (all[i].ms > kNear * least(all)) continue;
-    finalists.push_back(i);
-    round_ms += all[i].ms;
-  }
-  std::vector<Tuner::Launch> launches;
-  for (size_t i : finalists) launches.push_back(launch_of(all[i].algorithm));
+  const std::vector<size_t> finalists = finalists_of(all);
+  std::vector<Tuner::Contender> contenders;
+  for (size_t i : finalists) contenders.push_back({launch_of(all[i].algorithm), all[i].ms});
   if (key.gelu) {
-    launches.push_back([&] {
+    const Tuner::Launch apart = [&] {
       const Plan& with = **plain_plan;
       const bool ok = with.found ? launch(stream, plain, with, with.algorithm, plain.d, *workspace) == 0
                                  : launch_product(stream, plain) == cudaSuccess;
       return ok && launch_gelu(stream, plain.d_type, plain.m * plain.n, plain.d, d) == cudaSuccess;
-    });
+    };
+    contenders.push_back({apart, tuner.once(apart)});
   }
+  double round_ms = 0;
+  for (const Tuner::Contender& contender : contenders) round_ms += std::max(Tuner::kTurnMs, 2 * contender.ms);
   const int rounds = std::isfinite(round_ms) ? static_cast<int>(std::clamp(kRoundsMs / round_ms, 3.0, 9.0)) : 3;
-  const std::vector<double> times = tuner.compare(launches, rounds);
+  const bool is_small = bytes_of(product) < 2 * tuner.cache_bytes();
+  const std::vector<double> times = tuner.compare(contenders, rounds, is_small);
   const auto last = times.begin() + static_cast<std::ptrdiff_t>(finalists.size());
   const auto best = std::min_element(times.begin(), last);
   TuningResult result{.candidates = static_cast<int>(all.size()),
@@ -323,8 +345,8 @@ absl::Status Products::tune(cudaStream_t stream, const Product& product, const K
                       .best_ms = *best,
                       .multiply_adds = static_cast<double>(product.m) * static_cast<double>(product.n) *
                                        static_cast<double>(product.k)};
-  for (size_t i = 0; i < finalists.size() && finalists[i] < proposed.size(); ++i) {
-    result.proposed_ms = std::min(result.proposed_ms, times[i]);
+  for (size_t i = 0; i < finalists.size(); ++i) {
+    if (finalists[i] < proposed.size()) result.proposed_ms = std::min(result.proposed_ms, times[i]);
   }
   if (!std::isfinite(*best)) {  // Nothing ran; the caller's own call says why.
     if (product.accumulate) cudaFreeAsync(d, stream);

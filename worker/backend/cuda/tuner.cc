@@ -6,6 +6,7 @@
 namespace telar::backend::cuda {
 namespace {
 
+constexpr int kMostCalls = 256, kMostColdCalls = 32;  // Each of the latter has its own events.
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 }  // namespace
@@ -40,11 +41,14 @@ Tuner::Span& Tuner::span(size_t i) {
   return spans_[i];
 }
 
-bool Tuner::time(const Span& span, const Launch& launch) {
+void Tuner::fill_cache() {
   if (cache_ != nullptr) cudaMemsetAsync(cache_, 0, cache_bytes_, stream_);
-  const bool started = cudaEventRecord(span.start, stream_) == cudaSuccess;
-  const bool launched = launch();
-  return cudaEventRecord(span.stop, stream_) == cudaSuccess && started && launched;
+}
+
+bool Tuner::time(const Span& span, const Launch& launch, int calls) {
+  bool ok = cudaEventRecord(span.start, stream_) == cudaSuccess;
+  for (int call = 0; call < calls; ++call) ok = launch() && ok;
+  return cudaEventRecord(span.stop, stream_) == cudaSuccess && ok;
 }
 
 double Tuner::elapsed(const Span& span) {
@@ -57,17 +61,33 @@ double Tuner::elapsed(const Span& span) {
 double Tuner::once(const Launch& launch) {
   const Span own = span(0);
   for (int call = 0; call < 2; ++call) {
-    if (!time(own, launch) || cudaEventSynchronize(own.stop) != cudaSuccess) return kNever;
+    fill_cache();
+    if (!time(own, launch, 1) || cudaEventSynchronize(own.stop) != cudaSuccess) return kNever;
   }
   return elapsed(own);
 }
 
-std::vector<double> Tuner::compare(const std::vector<Launch>& launches, int rounds) {
-  std::vector<std::vector<double>> times(launches.size());
+std::vector<double> Tuner::compare(const std::vector<Contender>& contenders, int rounds, bool cold) {
+  const size_t count = contenders.size();
+  std::vector<std::vector<double>> times(count);
+  std::vector<int> calls;
+  for (const Contender& contender : contenders) {
+    calls.push_back(
+        static_cast<int>(std::clamp(kTurnMs / contender.ms, 2.0, 1.0 * (cold ? kMostColdCalls : kMostCalls))));
+  }
   for (int round = 0; round < rounds; ++round) {
-    std::vector<bool> ok(launches.size());
-    for (size_t i = 0; i < launches.size(); ++i) ok[i] = time(span(i), launches[i]);
-    for (size_t i = 0; i < launches.size(); ++i) times[i].push_back(ok[i] ? elapsed(span(i)) : kNever);
+    for (size_t turn = 0; turn < count; ++turn) {
+      const size_t i = (turn + static_cast<size_t>(round)) % count;
+      const int spans = cold ? calls[i] : 1, each = cold ? 1 : calls[i];
+      bool ok = true;
+      for (int s = 0; s < spans; ++s) {
+        if (cold) fill_cache();
+        ok = time(span(static_cast<size_t>(s)), contenders[i].launch, each) && ok;
+      }
+      double sum = ok ? 0 : kNever;
+      for (int s = 0; s < spans; ++s) sum += elapsed(span(static_cast<size_t>(s)));
+      times[i].push_back(sum / calls[i]);
+    }
   }
   std::vector<double> medians;
   for (std::vector<double>& of_one : times) {

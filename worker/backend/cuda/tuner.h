@@ -8,27 +8,37 @@
 
 namespace telar::backend::cuda {
 
-// Before each timed launch the L2 cache is filled with something else, as it is in a step: loops over the same operands
-// rank small products differently. Not for a stream under capture.
+// Not for a stream under capture.
 class Tuner {
  public:
+  static constexpr double kTurnMs = 12;  // Of one contender in a round.
   using Launch = std::function<bool()>;  // Enqueues the work once; false: it cannot be.
+  struct Contender {
+    Launch launch;
+    double ms = 0;  // That once() found.
+  };
 
-  explicit Tuner(cudaStream_t stream);  // Without memory to fill the cache with, it is left alone.
+  explicit Tuner(cudaStream_t stream);  // Without memory to fill the L2 cache with, it is left alone.
   Tuner(const Tuner&) = delete;
   ~Tuner();
 
-  // Milliseconds, infinity where the launch fails. Blocks. The first call of each launch also loads its kernel.
+  size_t cache_bytes() const { return cache_bytes_; }
+  // Milliseconds, infinity where the launch fails. Blocks. The first call of each launch also loads its kernel. The L2
+  // cache is filled with something else before, as it is in a step: loops over the same operands rank small products
+  // differently.
   double once(const Launch& launch);
-  // The median of `rounds` over all launches in turn, as clocks drift while this runs.
-  std::vector<double> compare(const std::vector<Launch>& launches, int rounds);
+  // Milliseconds a call, the median of `rounds` in each of which every contender runs for kTurnMs, at least twice:
+  // in a step the chip is hot and its power limited, and who needs less of it runs faster. The order changes from round
+  // to round, as clocks drift. `cold`: the cache is filled before each call; else the calls follow each other.
+  std::vector<double> compare(const std::vector<Contender>& contenders, int rounds, bool cold);
 
  private:
   struct Span {
     cudaEvent_t start = nullptr, stop = nullptr;
   };
-  // Enqueues the launch between two events; false as above.
-  bool time(const Span& span, const Launch& launch);
+  // Enqueues the launch `calls` times between two events; false as above.
+  bool time(const Span& span, const Launch& launch, int calls);
+  void fill_cache();
   static double elapsed(const Span& span);
   Span& span(size_t i);
 

@@ -1,6 +1,7 @@
 #include "tests/reference/attention.h"
 
 #include <cmath>
+#include <cstdlib>
 
 #include "tests/worker/backend/cuda/library_rig.h"
 
