@@ -48,7 +48,14 @@ TEST_P(MemoryOpsTest, CastIsExactOneWayAndRoundsTheOther) {
   Tensor y = filled(GetParam(), {40001}, 0);
   ok(kernels().cast(stream(), x.in(), y.out()));
   const Tensor want = tensor(GetParam(), {40001}, values);  // Rounded on the host by the constructors of Bf16 and F16.
-  EXPECT_EQ(y.bytes(), want.bytes());
+  const auto numbers = [](const Tensor& of) {               // Of a NaN the bits may be any.
+    std::vector<uint8_t> bytes = of.bytes();
+    const auto size = static_cast<std::ptrdiff_t>(bytes.size() / 40001);
+    bytes.erase(bytes.begin() + 5 * size, bytes.begin() + 6 * size);
+    return bytes;
+  };
+  EXPECT_EQ(numbers(y), numbers(want));
+  EXPECT_TRUE(std::isnan(y.values()[5]));
   Tensor back = filled(DType::kF32, {40001}, 0);
   ok(kernels().cast(stream(), y.in(), back.out()));
   const Values got = back.values(), stored = y.values();

@@ -20,17 +20,12 @@ __device__ inline float to_float(float value) { return value; }
 __device__ inline float to_float(__nv_bfloat16 value) { return __bfloat162float(value); }
 __device__ inline float to_float(__half value) { return __half2float(value); }
 
-// Rounds to nearest even. A NaN keeps its upper bits, as in the constructors of Bf16 and F16.
+// Rounds to nearest even. A NaN stays one, of whatever bits.
 template <typename T>
 __device__ T from_float(float value) {
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    if (value != value) return __ushort_as_bfloat16(static_cast<uint16_t>((__float_as_uint(value) >> 16) | 0x40u));
     return __float2bfloat16_rn(value);
   } else if constexpr (std::is_same_v<T, __half>) {
-    if (value != value) {
-      const uint32_t raw = __float_as_uint(value);
-      return __ushort_as_half(static_cast<uint16_t>(((raw >> 16) & 0x8000u) | 0x7e00u | ((raw >> 13) & 0x3ffu)));
-    }
     return __float2half_rn(value);  // Infinity from 65520 on.
   } else if constexpr (std::is_same_v<T, int32_t>) {
     return __float2int_rn(value);
@@ -47,7 +42,7 @@ struct Pack {
   __device__ void set(int i, float value) { values[i] = from_float<T>(value); }
 };
 
-// The values rounded to T, two at a time where the processor can. A NaN stays one, of whatever bits.
+// The values as from_float() rounds them, two at a time where the processor can.
 template <typename T, int kN>
 __device__ Pack<T, kN> rounded(const float (&values)[kN]) {
   Pack<T, kN> pack;
