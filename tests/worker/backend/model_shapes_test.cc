@@ -132,9 +132,9 @@ TEST_P(ModelShapesTest, CrossEntropyOfManyRows) {
   }
 }
 
-// One id for most tokens: a run over many chunks, and others beside it.
+// One id for most tokens: a run over more segments than a block has threads, and others beside it.
 TEST_P(ModelShapesTest, EmbeddingOfAFrequentId) {
-  const int64_t tokens = 900, vocab = 5003, width = 768, sequence = 300, used = 40;
+  const int64_t tokens = 6000, vocab = 5003, width = 768, sequence = 300, used = 40;
   std::vector<int32_t> id = integers(tokens, 0, static_cast<int32_t>(used - 1));
   for (int64_t t = 0; t < tokens; ++t) {
     if (t % 4 != 0) id[t] = 7;

@@ -45,42 +45,78 @@ __global__ void __launch_bounds__(kThreads)
   order[token] = static_cast<uint32_t>(token);
 }
 
-// Block (x, y): if an id's run in the sorted keys starts at x, the sum of its tokens' gradients, 32 packs of columns.
-// The warps take 32 tokens of the run in turn, and their sums are added in order.
+// A warp sums the gradients of kSegment sorted tokens, run by run of the same id; `heads` has a row for each segment
+// whose first run began in one before.
+constexpr int kSegment = 32;
+constexpr int kAhead = 8;  // Gradients that a warp asks for before it adds the first.
+
+// Warp w of block (x, y): segment x kWarps + w, 32 packs of columns. Adds a run's sum to dtable, or to the part of it
+// that began here; what goes on from the segment before goes to heads.
 template <bool kVector, typename T>
-__global__ void __launch_bounds__(kThreads) add_runs_kernel(const uint32_t* keys, const uint32_t* order, int64_t tokens,
-                                                            uint32_t vocab, const T* dy, int64_t width, float* dtable) {
-  constexpr int kN = kPackSize<T>, kColumns = 32 * kN;
-  const int64_t start = blockIdx.x;
-  const uint32_t id = keys[start];
-  if (id >= vocab || (start > 0 && keys[start - 1] == id)) return;  // The whole block.
-  __shared__ float sums[kWarps][kColumns];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int64_t first_column = static_cast<int64_t>(blockIdx.y) * kColumns;
-  const int64_t at = first_column + lane * kN;
+__global__ void __launch_bounds__(kThreads)
+    add_runs_kernel(const uint32_t* keys, const uint32_t* order, int64_t tokens, uint32_t vocab, const T* dy,
+                    int64_t width, float* dtable, float* heads) {
+  constexpr int kN = kPackSize<T>;
+  constexpr unsigned kAll = 0xffffffffu;
+  const int lane = threadIdx.x % 32;
+  const int64_t segment = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32, begin = segment * kSegment;
+  if (begin >= tokens) return;  // The whole warp.
+  const int64_t at = static_cast<int64_t>(blockIdx.y) * 32 * kN + lane * kN;
+  const bool is_token = begin + lane < tokens;
+  const uint32_t key = is_token ? keys[begin + lane] : vocab;
+  const uint32_t my_token = is_token ? order[begin + lane] : 0;
+  const int count = __popc(__ballot_sync(kAll, key < vocab));  // The others are behind them.
+  const uint32_t next_key = __shfl_down_sync(kAll, key, 1);
+  const unsigned ends = __ballot_sync(kAll, lane == 31 || next_key != key);
+  bool in_head = begin > 0 && keys[begin - 1] == __shfl_sync(kAll, key, 0);
   float sum[kN] = {};
-  for (int64_t chunk = start + 32 * warp;; chunk += kThreads) {
-    const int64_t mine = chunk + lane;
-    const bool in_run = mine < tokens && keys[mine] == id;
-    const uint32_t my_token = in_run ? order[mine] : 0;
-    const int count = __popc(__ballot_sync(0xffffffffu, in_run));  // A run is a prefix of the chunk.
-#pragma unroll 4
-    for (int i = 0; i < count; ++i) {
-      const int64_t token = __shfl_sync(0xffffffffu, my_token, i);
-      const auto pack = load_pack<kVector, kN>(dy + token * width, at, width);
+  for (int first = 0; first < count; first += kAhead) {
+    Pack<T, kN> packs[kAhead];
 #pragma unroll
-      for (int j = 0; j < kN; ++j) sum[j] += pack.get(j);
+    for (int a = 0; a < kAhead; ++a) {
+      const int64_t token = __shfl_sync(kAll, my_token, first + a);
+      packs[a] = load_pack<kVector, kN>(dy + token * width, at, first + a < count ? width : 0);
     }
-    if (count < 32) break;
-  }
 #pragma unroll
-  for (int i = 0; i < kN; ++i) sums[warp][lane * kN + i] = sum[i];
-  __syncthreads();
-  for (int c = threadIdx.x; c < kColumns && first_column + c < width; c += kThreads) {
-    float total = sums[0][c];
-    for (int w = 1; w < kWarps; ++w) total += sums[w][c];
-    dtable[id * width + first_column + c] += total;
+    for (int a = 0; a < kAhead; ++a) {
+      if (first + a >= count) break;
+#pragma unroll
+      for (int i = 0; i < kN; ++i) sum[i] += packs[a].get(i);
+      if ((ends >> (first + a) & 1) == 0) continue;
+      const int64_t id = __shfl_sync(kAll, key, first + a);
+      float* to = in_head ? heads + segment * width : dtable + id * width;
+      Pack<float, kN> result{};
+      if (!in_head) result = load_pack<kVector, kN>(to, at, width);
+#pragma unroll
+      for (int i = 0; i < kN; ++i) {
+        result.values[i] += sum[i];
+        sum[i] = 0.0f;
+      }
+      store_pack<kVector, kN>(to, at, width, result);
+      in_head = false;
+    }
   }
+}
+
+// Block (x, y): if x is the first segment that a run goes on to, adds the run's heads, in order, to columns
+// [y kThreads, (y + 1) kThreads) of dtable.
+__global__ void __launch_bounds__(kThreads) add_heads_kernel(const uint32_t* keys, int64_t segments, uint32_t vocab,
+                                                             const float* heads, int64_t width, float* dtable) {
+  const int64_t segment = blockIdx.x, begin = segment * kSegment;
+  const uint32_t id = keys[begin];
+  if (segment == 0 || id >= vocab || keys[begin - 1] != id) return;  // The whole block, as below.
+  if (segment > 1 && keys[begin - kSegment - 1] == id) return;
+  int64_t end = segment;
+  for (int more = kThreads; more == kThreads; end += more) {
+    const int64_t mine = end + threadIdx.x;
+    more = __syncthreads_count(mine < segments && keys[mine * kSegment] == id);
+  }
+  const int64_t column = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
+  if (column >= width) return;
+  float sum = 0.0f;
+#pragma unroll 8
+  for (int64_t s = segment; s < end; ++s) sum += heads[s * width + column];
+  dtable[id * width + column] += sum;
 }
 
 // Thread: one pack of one position, over the sequences in order. Block (x, y): position x, packs y kThreads + thread.
@@ -107,9 +143,12 @@ __global__ void __launch_bounds__(kThreads)
 struct SortedTokens {
   const uint32_t* keys;   // Ids in rising order.
   const uint32_t* order;  // Their tokens, rising where ids are equal: the sort is stable.
+  int64_t segments;
+  float* heads;  // Of `segments` rows of `width`.
 };
 
-absl::StatusOr<SortedTokens> sort_tokens(cudaStream_t stream, Workspaces& workspaces, In ids, int64_t vocab) {
+absl::StatusOr<SortedTokens> sort_tokens(cudaStream_t stream, Workspaces& workspaces, In ids, int64_t vocab,
+                                         int64_t width) {
   constexpr const char* kOp = "embedding_backward";
   const int64_t tokens = ids.elements();
   if (tokens > std::numeric_limits<int32_t>::max() || vocab >= std::numeric_limits<int32_t>::max()) {
@@ -123,20 +162,24 @@ absl::StatusOr<SortedTokens> sort_tokens(cudaStream_t stream, Workspaces& worksp
   cudaError_t error =
       cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, keys, order, static_cast<int>(tokens), 0, bits, stream);
   if (absl::Status status = to_status(error, "embedding_backward: sorting"); !status.ok()) return status;
-  const auto memory = workspaces.get(kOp, stream, 4 * list * sizeof(uint32_t) + sort_bytes);
+  const int64_t segments = ceil_div(tokens, kSegment);
+  const size_t lists_bytes = 4 * list * sizeof(uint32_t);
+  const size_t heads_bytes = static_cast<size_t>(ceil_div(segments * width, 64) * 64) * sizeof(float);
+  const auto memory = workspaces.get(kOp, stream, lists_bytes + heads_bytes + sort_bytes);
   if (!memory.ok()) return memory.status();
   uint32_t* lists = reinterpret_cast<uint32_t*>(*memory);
+  std::byte* const heads = *memory + lists_bytes;
   keys = cub::DoubleBuffer<uint32_t>(lists, lists + list);
   order = cub::DoubleBuffer<uint32_t>(lists + 2 * list, lists + 3 * list);
   sort_keys_kernel<<<static_cast<unsigned>(ceil_div(tokens, kThreads)), kThreads, 0, stream>>>(
       source<int32_t>(ids), tokens, static_cast<uint32_t>(vocab), keys.Current(), order.Current());
   error = cudaGetLastError();
   if (error == cudaSuccess) {
-    error = cub::DeviceRadixSort::SortPairs(lists + 4 * list, sort_bytes, keys, order, static_cast<int>(tokens), 0,
+    error = cub::DeviceRadixSort::SortPairs(heads + heads_bytes, sort_bytes, keys, order, static_cast<int>(tokens), 0,
                                             bits, stream);
   }
   if (absl::Status status = to_status(error, "embedding_backward: sorting"); !status.ok()) return status;
-  return SortedTokens{keys.Current(), order.Current()};
+  return SortedTokens{keys.Current(), order.Current(), segments, reinterpret_cast<float*>(heads)};
 }
 
 }  // namespace
@@ -166,18 +209,24 @@ absl::Status CudaKernels::embedding_backward(Stream& stream, In ids, In dy, int6
   }
   const cudaStream_t on = handle_of(stream);
   const int64_t tokens = ids.elements(), width = dy.cols();
-  const auto sorted = sort_tokens(on, workspaces_, ids, dtable.rows());
+  const auto sorted = sort_tokens(on, workspaces_, ids, dtable.rows(), width);
   if (!sorted.ok()) return sorted.status();
   const cudaError_t error = with_type(dy.dtype, [&](auto type) {
     using T = decltype(type);
     constexpr int kN = kPackSize<T>;
     const T* from = source<T>(dy);
-    return with_bool(width % kN == 0 && fits_packs<kN>(from), [&](auto vector) {
-      const dim3 runs(static_cast<unsigned>(tokens), static_cast<unsigned>(ceil_div(width, 32 * kN)));
-      add_runs_kernel<vector.value><<<runs, kThreads, 0, on>>>(sorted->keys, sorted->order, tokens,
-                                                               static_cast<uint32_t>(dtable.rows()), from, width,
-                                                               target<float>(dtable));
-      const cudaError_t first = cudaGetLastError();
+    float* to = target<float>(dtable);
+    const auto vocab = static_cast<uint32_t>(dtable.rows());
+    return with_bool(width % kN == 0 && fits_packs<kN>(from) && fits_packs<kN>(to), [&](auto vector) {
+      const dim3 runs(static_cast<unsigned>(ceil_div(sorted->segments, kWarps)),
+                      static_cast<unsigned>(ceil_div(width, 32 * kN)));
+      add_runs_kernel<vector.value>
+          <<<runs, kThreads, 0, on>>>(sorted->keys, sorted->order, tokens, vocab, from, width, to, sorted->heads);
+      cudaError_t first = cudaGetLastError();
+      if (first != cudaSuccess) return first;
+      const dim3 parts(static_cast<unsigned>(sorted->segments), static_cast<unsigned>(ceil_div(width, kThreads)));
+      add_heads_kernel<<<parts, kThreads, 0, on>>>(sorted->keys, sorted->segments, vocab, sorted->heads, width, to);
+      first = cudaGetLastError();
       if (first != cudaSuccess || dpositions.absent()) return first;
       const dim3 places(static_cast<unsigned>(sequence), static_cast<unsigned>(ceil_div(width, kThreads * kN)));
       add_positions_kernel<vector.value>
