@@ -146,7 +146,7 @@ TEST_P(ModelShapesTest, EmbeddingOfAFrequentId) {
   ok(kernels().embedding_backward(stream(), ids(id).in(), dy.in(), sequence, dtable.inout(), dpositions.inout()));
   Values want(vocab * width, 0.0), want_positions(sequence * width, 0.5);
   reference::embedding_backward(id, dy.values(), sequence, width, want, want_positions);
-  expect_close(dtable.values(), want, {1e-4, 1e-5}, "dtable");
+  expect_close(dtable.values(), want, {1e-3, 1e-5}, "dtable");
   expect_close(dpositions.values(), want_positions, {1e-5, 1e-5}, "dpositions");
 
   Tensor table = tensor(GetParam(), {used, width}, random(used * width));
