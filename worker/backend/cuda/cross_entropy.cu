@@ -184,10 +184,9 @@ __device__ int read_batch(const Share<kN>& share, int first, int64_t vocab, cons
   return count;
 }
 
-// Clusters take rows of [rows, pitch] in turn. losses[row] =
-// -log softmax(row)[target], 0 without a target. `logits` is read only, unless
-// kGradient: then it becomes *loss_scale (null: 1) times d loss / d logits. With kCached, for which they are aligned, a
-// thread has its packs in shared memory, and else reads them where they are, twice.
+// Clusters take rows of [rows, pitch] in turn. losses[row] = -log softmax(row)[target], 0 without a target. `logits` is
+// read only, unless kGradient: then it becomes *loss_scale (null: 1) times d loss / d logits. With kCached, for which
+// they are aligned, a thread has its packs in shared memory, and else reads them where they are, twice.
 template <bool kGradient, bool kCached, int kCluster, bool kVector, typename T, typename Logits>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     cross_entropy_kernel(const int32_t* targets, const float* count, const float* loss_scale, int64_t rows,
