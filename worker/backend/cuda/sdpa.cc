@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "worker/backend/cuda/errors.h"
 
@@ -159,15 +157,9 @@ struct Scalars {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Sdpa>> Sdpa::create(bool deterministic, Workspaces& scratch) {
-  int64_t part = std::numeric_limits<int64_t>::max();  // Of the whole batch.
-  const char* wanted = std::getenv("TELAR_ATTENTION_PART");
-  if (wanted != nullptr && *wanted != '\0' && (!absl::SimpleAtoi(wanted, &part) || part < 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("TELAR_ATTENTION_PART: got '", wanted, "', wanted sequences, at least 1"));
-  }
   cudnnHandle_t handle = nullptr;
   TELAR_RETURN_IF_ERROR(to_status(cudnnCreate(&handle), "cudnnCreate"));
-  return std::unique_ptr<Sdpa>(new Sdpa(handle, deterministic, part, scratch));
+  return std::unique_ptr<Sdpa>(new Sdpa(handle, deterministic, scratch));
 }
 
 Sdpa::~Sdpa() {
@@ -229,11 +221,10 @@ absl::Status Sdpa::forward(cudaStream_t stream, const AttentionDims& dims, In qk
 
 // A part's statistics are aligned to 16 bytes, as the plan has them.
 int64_t Sdpa::part_of(const AttentionDims& dims) const {
+  if (!deterministic_) return dims.batch;
   const int64_t one = 2 * dims.heads * dims.sequence * dims.sequence;
-  const int64_t most = deterministic_ ? std::min(part_, kScoreBytes / one) : part_;
-  if (most >= dims.batch) return dims.batch;
   const int64_t unit = dims.heads * dims.sequence % 4 == 0 ? 1 : 4;
-  return std::min(dims.batch, std::max<int64_t>(most / unit, 1) * unit);
+  return std::min(dims.batch, std::max<int64_t>(kScoreBytes / one / unit, 1) * unit);
 }
 
 absl::Status Sdpa::backward(cudaStream_t stream, const AttentionDims& dims, In qkv, In o, In lse, In d_o, Out dqkv) {

@@ -22,14 +22,12 @@ namespace telar::backend::cuda {
 // first call is FAILED_PRECONDITION. The backward sums dq with f32 atomics, so that the last bits of dq can differ from
 // run to run, unless `deterministic`. Its scratch is 4 (D + 1) bytes a query head and token, and 4 D more with grouped
 // heads. Deterministic, cuDNN keeps the gradients of all scores, 2 S bytes a query head and token, instead of the 4 D
-// of dq: the batch is then taken in parts whose scores need at most kScoreBytes, or one by one. Else it is taken whole,
-// or in parts of TELAR_ATTENTION_PART=<sequences>, so that their scratch may stay in the L2 cache. Threads: any.
+// of dq: the batch is then taken in parts whose scores need at most kScoreBytes, or one by one. Threads: any.
 class Sdpa {
  public:
   // `scratch` outlives it. The device must be current here and in every call.
   static constexpr int64_t kScoreBytes = int64_t{1} << 30;
 
-  // INVALID_ARGUMENT: what TELAR_ATTENTION_PART says.
   static absl::StatusOr<std::unique_ptr<Sdpa>> create(bool deterministic, Workspaces& scratch);
   ~Sdpa();
 
@@ -43,8 +41,8 @@ class Sdpa {
   using Plan = std::unique_ptr<SdpaGraph>;
   using Key = std::tuple<DType, int64_t, int64_t, int64_t, int64_t, int64_t, bool>;
 
-  Sdpa(cudnnHandle_t handle, bool deterministic, int64_t part, Workspaces& scratch)
-      : handle_(handle), deterministic_(deterministic), part_(part), scratch_(scratch) {}
+  Sdpa(cudnnHandle_t handle, bool deterministic, Workspaces& scratch)
+      : handle_(handle), deterministic_(deterministic), scratch_(scratch) {}
   // How many sequences of the batch the backward takes at once.
   int64_t part_of(const AttentionDims& dims) const;
   // Those of the batch from `first` on that `dims.batch` says; `plan` is for so many.
@@ -54,7 +52,6 @@ class Sdpa {
 
   const cudnnHandle_t handle_;
   const bool deterministic_;
-  const int64_t part_;
   Workspaces& scratch_;
   std::mutex mutex_;  // One handle serves all streams, one call at a time.
   std::map<Key, Plan> plans_;

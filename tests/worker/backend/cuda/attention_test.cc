@@ -169,29 +169,6 @@ TEST_F(CudaAttention, DeterministicBackward) {
   }
 }
 
-// Five sequences by twos, with heads whose statistics are aligned at any sequence, and with such that are not.
-TEST_F(CudaAttention, BackwardInParts) {
-  setenv("TELAR_ATTENTION_PART", "0", 1);
-  EXPECT_EQ(cuda::LibraryOps::create(0, false).status().code(), absl::StatusCode::kInvalidArgument);
-  setenv("TELAR_ATTENTION_PART", "2", 1);
-  auto in_parts = cuda::LibraryOps::create(0, false);
-  unsetenv("TELAR_ATTENTION_PART");
-  ASSERT_TRUE(in_parts.ok()) << in_parts.status();
-  for (const AttentionDims& d : {AttentionDims{5, 256, 12, 4, 64}, AttentionDims{5, 129, 3, 3, 64}}) {
-    SCOPED_TRACE(name(d));
-    const int64_t tokens = d.batch * d.sequence, width = shape(d).width(), out = d.heads * d.head_dim;
-    Tensor qkv = tensor(DType::kBF16, {tokens, width}, uniform(tokens * width));
-    Tensor d_o = tensor(DType::kBF16, {tokens, out}, uniform(tokens * out));
-    Tensor o = filled(DType::kBF16, {tokens, out}, NAN), lse = filled(DType::kF32, {d.batch, d.heads, d.sequence}, NAN);
-    Tensor whole = filled(DType::kBF16, {tokens, width}, NAN), dqkv = filled(DType::kBF16, {tokens, width}, NAN);
-    ok(ops().attention(stream(), d, qkv.in(), o.out(), lse.out()));
-    ok(ops().attention_backward(stream(), d, qkv.in(), o.in(), lse.in(), d_o.in(), whole.out()));
-    ok((*in_parts)->attention_backward(stream(), d, qkv.in(), o.in(), lse.in(), d_o.in(), dqkv.out()));
-    expect_close(dqkv.values(), whole.values(), {0.02, 0.02}, "dqkv");
-    rig().release();
-  }
-}
-
 TEST_F(CudaAttention, AFirstCallUnderCaptureIsRefused) {
   const AttentionDims d{1, 192, 1, 1, 64};
   Tensor qkv = tensor(DType::kBF16, {192, 192}, random(192 * 192)), o = filled(DType::kBF16, {192, 64}, 0);
