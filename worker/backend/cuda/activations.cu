@@ -1,12 +1,10 @@
 #include "worker/backend/check.h"
-#include "worker/backend/cuda/async_copy.cuh"
 #include "worker/backend/cuda/column_sums.h"
 #include "worker/backend/cuda/cuda.h"
 #include "worker/backend/cuda/cuda_kernels.h"
 #include "worker/backend/cuda/elementwise.cuh"
 #include "worker/backend/cuda/gelu.cuh"
 #include "worker/backend/cuda/gelu.h"
-#include "worker/backend/cuda/occupancy.h"
 #include "worker/backend/cuda/pack.cuh"
 
 namespace telar::backend::cuda {
@@ -15,60 +13,39 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
-constexpr int kStages = 4;  // Rows that a thread of gelu_backward_sums_kernel works on or has asked for.
-
 // Block (x, y): 32 packs of columns, rows_per_block rows, shared out as in column_sums.cu, whose sums of dx these are.
-// partials: [gridDim.y, width]. Each thread has packs of the next rows in shared memory for itself, as loads do not
-// move ahead of stores that may be to the same memory.
+// partials: [gridDim.y, width].
 template <bool kVector, typename T>
 __global__ void __launch_bounds__(kThreads)
     gelu_backward_sums_kernel(const T* dy, const T* x, int64_t rows, int64_t width, int64_t rows_per_block, T* dx,
                               float* partials) {
   constexpr int kN = kPackSize<T>, kColumns = 32 * kN;
   __shared__ float sums[kWarps][kColumns];
-  __shared__ uint4 stages[kVector ? kStages : 1][2][kThreads];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t first_column = static_cast<int64_t>(blockIdx.x) * kColumns;
   const int64_t at = first_column + lane * kN;
-  const bool has_columns = at < width;
   const int64_t first = blockIdx.y * rows_per_block;
   const int64_t last = min(rows, first + rows_per_block);
-  // Nothing where there is no such row, which counts as a group all the same.
-  const auto fetch = [&](int stage, int64_t row) {
-    if constexpr (kVector) {
-      if (row < last && has_columns) {
-        copy_pack_async(&stages[stage][0][threadIdx.x], dy + row * width + at, true);
-        copy_pack_async(&stages[stage][1][threadIdx.x], x + row * width + at, true);
-      }
-      commit_copies();
-    }
-  };
-  for (int stage = 0; stage < kStages - 1; ++stage) fetch(stage, first + warp + stage * kWarps);
   float sum[kN] = {};
-  int stage = 0;
-  for (int64_t row = first + warp; row < last; row += kWarps) {
-    // Into the place of the row before this one.
-    fetch(stage == 0 ? kStages - 1 : stage - 1, row + (kStages - 1) * kWarps);
-    const int64_t start = row * width;
-    Pack<T, kN> d{}, v{};
-    if constexpr (kVector) {
-      wait_for_copies<kStages - 1>();
-      if (has_columns) {
-        memcpy(&d, &stages[stage][0][threadIdx.x], sizeof(uint4));
-        memcpy(&v, &stages[stage][1][threadIdx.x], sizeof(uint4));
-      }
-    } else {
-      d = load_pack<false, kN>(dy + start, at, width);
-      v = load_pack<false, kN>(x + start, at, width);
+  // Two rows at a time, as loads do not move ahead of stores that may be to the same memory.
+  for (int64_t row = first + warp; row < last; row += 2 * kWarps) {
+    const bool has_next = row + kWarps < last;
+    const int64_t start = row * width, next = (row + kWarps) * width;
+    const Pack<T, kN> d[2] = {load_pack<kVector, kN>(dy + start, at, width),
+                              load_pack<kVector, kN>(dy + next, at, has_next ? width : 0)};
+    const Pack<T, kN> v[2] = {load_pack<kVector, kN>(x + start, at, width),
+                              load_pack<kVector, kN>(x + next, at, has_next ? width : 0)};
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float results[kN];
+#pragma unroll
+      for (int i = 0; i < kN; ++i) results[i] = GeluBackward{}(d[r].get(i), v[r].get(i));
+      const auto stored = rounded<T>(results);
+      store_pack<kVector, kN>(dx + (r == 0 ? start : next), at, r == 0 || has_next ? width : 0, stored);
+      // What the second row is not, is 0.
+#pragma unroll
+      for (int i = 0; i < kN; ++i) sum[i] += stored.get(i);
     }
-    stage = stage == kStages - 1 ? 0 : stage + 1;
-    float results[kN];
-#pragma unroll
-    for (int i = 0; i < kN; ++i) results[i] = GeluBackward{}(d.get(i), v.get(i));
-    const auto stored = rounded<T>(results);
-    store_pack<kVector, kN>(dx + start, at, width, stored);
-#pragma unroll
-    for (int i = 0; i < kN; ++i) sum[i] += stored.get(i);
   }
 #pragma unroll
   for (int i = 0; i < kN; ++i) sums[warp][lane * kN + i] = sum[i];
@@ -151,22 +128,19 @@ absl::Status CudaKernels::gelu_backward(Stream& stream, In dy, In x, Out dx, InO
   const auto memory = workspaces_.get(kOp, on, sums.partial_bytes());
   if (!memory.ok()) return memory.status();
   float* partials = reinterpret_cast<float*>(*memory);
-  cudaError_t error = with_type(x.dtype, [&](auto type) {
+  with_type(x.dtype, [&](auto type) {
     using T = decltype(type);
     constexpr int kN = kPackSize<T>;
     const T *d = source<T>(dy), *v = source<T>(x);
     T* to = target<T>(dx);
     const bool fits = sums.width % kN == 0 && fits_packs<kN>(d) && fits_packs<kN>(v) && fits_packs<kN>(to);
     const dim3 grid(static_cast<unsigned>(sums.column_blocks), static_cast<unsigned>(sums.row_blocks));
-    return with_bool(fits, [&](auto vector) {
-      const auto kernel = gelu_backward_sums_kernel<vector.value, T>;
-      if (cudaError_t status = allow_shared(reinterpret_cast<const void*>(kernel), 0); status != cudaSuccess) {
-        return status;
-      }
-      kernel<<<grid, kThreads, 0, on>>>(d, v, sums.rows, sums.width, sums.rows_per_block, to, partials);
-      return cudaGetLastError();
+    with_bool(fits, [&](auto vector) {
+      gelu_backward_sums_kernel<vector.value>
+          <<<grid, kThreads, 0, on>>>(d, v, sums.rows, sums.width, sums.rows_per_block, to, partials);
     });
   });
+  cudaError_t error = cudaGetLastError();
   if (error == cudaSuccess) {
     error = add_partials(on, partials, sums.row_blocks, sums.width, sums.width, target<float>(dbias));
   }
