@@ -126,7 +126,6 @@ class Batches {
 struct Steps {
   std::vector<double> seconds;  // Of the device, each from the end of the step before; with `behind`, from its start.
   std::vector<double> gaps;     // The part of it in which the device had not been given the step.
-  double host_seconds = 0;      // All measured steps, by the host's clock.
   double loss = 0;              // Of the last.
 };
 
@@ -157,7 +156,6 @@ absl::StatusOr<Steps> run_steps(Replica& replica, backend::Device& device, const
   if (!marks.ok()) return marks.status();
   const int64_t most_in_flight = behind ? 1 : 2;
   Steps steps;
-  std::chrono::steady_clock::time_point begin;
   for (int64_t submitted = 0, finished = 0; finished < count;) {
     while (submitted < count && submitted - finished < most_in_flight) {
       const auto step = static_cast<uint64_t>(submitted + 1);
@@ -170,11 +168,9 @@ absl::StatusOr<Steps> run_steps(Replica& replica, backend::Device& device, const
     const auto result = replica.finish_step();
     if (!result.ok()) return result.status();
     steps.loss = result->loss;
-    if (++finished == options.warmup) begin = std::chrono::steady_clock::now();
-    if (!behind || finished <= options.warmup) continue;
+    if (++finished <= options.warmup || !behind) continue;
     if (absl::Status status = behind(); !status.ok()) return status;
   }
-  steps.host_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   for (auto i = static_cast<size_t>(options.warmup); i < marks->size(); ++i) {
     backend::Event& before = *(*marks)[i - 1].end;
     const auto gap = device.seconds_between(before, *(*marks)[i].start);
@@ -337,7 +333,10 @@ class Bench {
     return seconds;
   }
   double median() const { return sorted()[steps_.seconds.size() / 2]; }
-  double mean() const { return steps_.host_seconds / static_cast<double>(steps_.seconds.size()); }
+  double mean() const {
+    return std::accumulate(steps_.seconds.begin(), steps_.seconds.end(), 0.0) /
+           static_cast<double>(steps_.seconds.size());
+  }
   double gap_share() const {
     const auto sum = [](const std::vector<double>& values) {
       return std::accumulate(values.begin(), values.end(), 0.0);

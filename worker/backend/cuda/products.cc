@@ -333,8 +333,10 @@ absl::Status Products::tune(cudaStream_t stream, const Product& product, const K
     contenders.push_back({apart, tuner.once(apart)});
   }
   double round_ms = 0;
-  for (const Tuner::Contender& contender : contenders) round_ms += std::max(Tuner::kTurnMs, 2 * contender.ms);
-  const int rounds = std::isfinite(round_ms) ? static_cast<int>(std::clamp(kRoundsMs / round_ms, 3.0, 9.0)) : 3;
+  for (const Tuner::Contender& contender : contenders) round_ms += std::max(Tuner::turn_ms(), 2 * contender.ms);
+  const double least_rounds = Tuner::turn_ms() < 100 ? 3 : 1;  // Long turns see the drift of clocks themselves.
+  const int rounds =
+      std::isfinite(round_ms) ? static_cast<int>(std::clamp(kRoundsMs / round_ms, least_rounds, 9.0)) : 3;
   const bool is_small = bytes_of(product) < 2 * tuner.cache_bytes();
   const std::vector<double> times = tuner.compare(contenders, rounds, is_small);
   const auto last = times.begin() + static_cast<std::ptrdiff_t>(finalists.size());

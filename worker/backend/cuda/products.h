@@ -5,6 +5,7 @@
 // (see product_candidates.h), and keeps the best. Which one wins can differ between processes, and with it the last
 // bits of results: TELAR_TUNING_FILE=<path> keeps choices (see tuning_file.h), TELAR_TUNING=0 or `deterministic` takes
 // what the file has or the heuristic's first choice. A product first met under stream capture takes that too.
+// TELAR_TUNING_MS: see tuner.h.
 //
 // A GELU is fused where that was measured to be faster than a kernel of its own and right to rounding, else apart, so
 // never without tuning or a file; TELAR_GELU=fused and =apart overrule that.

@@ -1,15 +1,25 @@
 #include "worker/backend/cuda/tuner.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 
 namespace telar::backend::cuda {
 namespace {
 
-constexpr int kMostCalls = 256, kMostColdCalls = 32;  // Each of the latter has its own events.
+constexpr int kMostCalls = 10000, kMostColdCalls = 32;  // Each of the latter has its own events.
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 }  // namespace
+
+double Tuner::turn_ms() {
+  static const double turn = [] {
+    const char* text = std::getenv("TELAR_TUNING_MS");
+    const double asked = text == nullptr ? 0 : std::strtod(text, nullptr);
+    return asked > 0 ? asked : 12.0;
+  }();
+  return turn;
+}
 
 Tuner::Tuner(cudaStream_t stream) : stream_(stream) {
   int device = 0, bytes = 0;
@@ -73,7 +83,7 @@ std::vector<double> Tuner::compare(const std::vector<Contender>& contenders, int
   std::vector<int> calls;
   for (const Contender& contender : contenders) {
     calls.push_back(
-        static_cast<int>(std::clamp(kTurnMs / contender.ms, 2.0, 1.0 * (cold ? kMostColdCalls : kMostCalls))));
+        static_cast<int>(std::clamp(turn_ms() / contender.ms, 2.0, 1.0 * (cold ? kMostColdCalls : kMostCalls))));
   }
   for (int round = 0; round < rounds; ++round) {
     for (size_t turn = 0; turn < count; ++turn) {

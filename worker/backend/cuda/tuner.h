@@ -11,7 +11,10 @@ namespace telar::backend::cuda {
 // Not for a stream under capture.
 class Tuner {
  public:
-  static constexpr double kTurnMs = 12;  // Of one contender in a round.
+  // Of one contender in a round. Short turns rank by the clock that the chip has just then; turns of some hundred
+  // milliseconds by the one that its power limit leaves in a long run, where who spends less energy is faster.
+  // TELAR_TUNING_MS sets it.
+  static double turn_ms();
   using Launch = std::function<bool()>;  // Enqueues the work once; false: it cannot be.
   struct Contender {
     Launch launch;
@@ -27,7 +30,7 @@ class Tuner {
   // cache is filled with something else before, as it is in a step: loops over the same operands rank small products
   // differently.
   double once(const Launch& launch);
-  // Milliseconds a call, the median of `rounds` in each of which every contender runs for kTurnMs, at least twice:
+  // Milliseconds a call, the median of `rounds` in each of which every contender runs for turn_ms(), at least twice:
   // in a step the chip is hot and its power limited, and who needs less of it runs faster. The order changes from round
   // to round, as clocks drift. `cold`: the cache is filled before each call; else the calls follow each other.
   std::vector<double> compare(const std::vector<Contender>& contenders, int rounds, bool cold);
