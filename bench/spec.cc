@@ -16,12 +16,12 @@ struct Preset {
 };
 // As bench/gpu/models.txt: the tokens a step of the peers.
 constexpr Preset kPresets[] = {
-    {"gpt2-124m", "gpt2-124m", 1024, 64, 8, 0},
-    {"gpt2-350m", "gpt2-350m", 1024, 64, 8, 0},
-    {"gpt2-774m", "gpt2-774m", 1024, 32, 16, 0},
-    {"gpt2-1.5b", "gpt2-1.5b", 1024, 16, 16, 0},
-    {"qwen2.5-0.5b", "qwen2.5-0.5b", 1024, 32, 8, 0},
-    {"qwen2.5-1.5b", "qwen2.5-1.5b", 1024, 16, 16, 0},
+    {"gpt2-124m", "gpt2-124m", 1024, 256, 2, 0},
+    {"gpt2-350m", "gpt2-350m", 1024, 128, 4, 0},
+    {"gpt2-774m", "gpt2-774m", 1024, 64, 8, 0},
+    {"gpt2-1.5b", "gpt2-1.5b", 1024, 32, 8, 0},
+    {"qwen2.5-0.5b", "qwen2.5-0.5b", 1024, 64, 4, 0},
+    {"qwen2.5-1.5b", "qwen2.5-1.5b", 1024, 32, 8, 0},
     {"llama3-8b", "llama3-8b", 4096, 2, 4, 8},
     {"small-gpt2", "", 32, 4, 2, 0},
     {"small-llama", "", 32, 4, 2, 0},
