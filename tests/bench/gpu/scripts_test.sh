@@ -68,7 +68,7 @@ done
 parts=tests,kernels,step,race,curve
 "$gpu/run.sh" --dry-run --only "$parts" --peers "$work" --models gpt2-124m,llama3-8b-8l --out OUT >"$work/dry"
 for wanted in 'TELAR_BACKEND=cuda .*/train_golden_test$' 'bench_kernels --backend cuda --shapes llama3-8b --json OUT/kernels-llama3-8b-8l.json' \
-  '^\[ours gpt2-124m 2\].*bench_step --backend cuda --preset gpt2-124m --seq 1024 --micro 64 --accum 8 --steps 12 .*--json OUT/ours-gpt2-124m-2.json$' \
+  '^\[ours gpt2-124m 2\].*bench_step --backend cuda --preset gpt2-124m --seq 1024 --micro 256 --accum 2 --steps 12 .*--json OUT/ours-gpt2-124m-2.json$' \
   '^\[peer gpt2-124m 1\].*train_gpt2cu .*-e d12 -b 64 -t 1024 -d 524288 ' 'bench_step --backend cuda --preset llama3-8b --layers 8 --seq 4096' \
   '^\[peer llama3-8b-8l 1\].*torch_llama.py --layers 8 --seq 4096 --mbs 2 --accum 4' '^\[curve\].*loss_curve.py .*--steps 1000'; do
   grep -qE -- "$wanted" "$work/dry" || { cat "$work/dry"; fail "no command like: $wanted"; }
