@@ -346,11 +346,7 @@ class Bench {
   double flops_per_token() const {
     return plan::flops_per_token(options_.spec.model(), options_.spec.batch().sequence_length());
   }
-  double peak() const {
-    const backend::DeviceInfo& info = device_.info();
-    if (shape_.act == engine::DType::kF32) return info.peak_flops_f32;
-    return shape_.act == engine::DType::kF16 ? info.peak_flops_f16 : info.peak_flops_bf16;
-  }
+  double peak() const { return device_.info().peak_flops(shape_.act); }
   double mfu() const { return tokens() / median() * flops_per_token() / peak(); }
 
   const Options& options_;

@@ -69,6 +69,10 @@ struct DeviceInfo {
   double peak_flops_f32 = 0;  // Dense; 0 = unknown, then there is no MFU.
   double peak_flops_bf16 = 0;
   double peak_flops_f16 = 0;
+  double peak_flops(DType compute) const {
+    if (compute == DType::kF32) return peak_flops_f32;
+    return compute == DType::kF16 ? peak_flops_f16 : peak_flops_bf16;
+  }
 };
 
 // One kernel that a call launches, and how many of it a multiprocessor holds.

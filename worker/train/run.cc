@@ -44,11 +44,6 @@ constexpr int kMostBadSteps = 10;
 // Steps of a start by which all is tuned, allocated and captured.
 constexpr uint64_t kSettlingSteps = 3;
 
-double peak_flops(const backend::DeviceInfo& info, v1::Precision precision) {
-  if (precision == v1::BF16) return info.peak_flops_bf16;
-  return precision == v1::FP16 ? info.peak_flops_f16 : info.peak_flops_f32;
-}
-
 class Run {
  public:
   Run(const v1::RankPlan& plan, EventLog& events, const std::atomic<bool>& stop, Replica::Execution execution)
@@ -131,7 +126,7 @@ class Run {
   absl::Status announce() {
     flops_per_token_ = plan::flops_per_token(spec_.model(), spec_.batch().sequence_length());
     const backend::DeviceInfo& info = device_->info();
-    peak_flops_ = peak_flops(info, spec_.precision().compute());
+    peak_flops_ = info.peak_flops(replica_->shape().act);
     v1::RankEvent event;
     v1::RankStarted& started = *event.mutable_started();
     started.set_parameters(plan::parameter_count(spec_.model()));

@@ -86,6 +86,19 @@ class RunTest : public ::testing::Test {
     return run(made, **events, stop, execution);
   }
 
+  // Runs `made` in the folder "broken", and stops it once 13 steps or more are told of.
+  void run_and_stop(const v1::RankPlan& made) {
+    std::atomic<bool> stop{false};
+    std::thread stopper([&] {
+      while (losses("broken").size() < 13) std::this_thread::yield();
+      stop = true;
+    });
+    const auto outcome = run_plan(made, stop);
+    stopper.join();
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    ASSERT_TRUE(outcome->interrupted) << "too fast to be stopped";
+  }
+
   // The losses of metrics.jsonl as they were printed, a step each.
   std::vector<std::string> losses(const std::string& run_dir) {
     std::vector<std::string> found;
@@ -139,16 +152,7 @@ TEST_F(RunTest, LearnsAndLeavesItsResults) {
 // Stopped behind some step, whichever it was, and taken up again: the same bits as never stopped.
 TEST_F(RunTest, AResumedRunEqualsTheUnbrokenOneBitForBit) {
   ASSERT_TRUE(run_plan(plan("unbroken", 40)).ok());
-  std::atomic<bool> stop{false};
-  const v1::RankPlan first = plan("broken", 40);
-  std::thread stopper([&] {
-    while (losses("broken").size() < 13) std::this_thread::yield();
-    stop = true;
-  });
-  const auto outcome = run_plan(first, stop);
-  stopper.join();
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  ASSERT_TRUE(outcome->interrupted) << "too fast to be stopped";
+  ASSERT_NO_FATAL_FAILURE(run_and_stop(plan("broken", 40)));
   ASSERT_TRUE(run_plan(plan("broken", 40)).ok());
   EXPECT_EQ(losses("broken"), losses("unbroken"));
   EXPECT_EQ(read(shard("broken", "00000040")), read(shard("unbroken", "00000040")));
@@ -167,16 +171,7 @@ TEST_F(RunTest, AResumedFp16RunEqualsTheUnbrokenOneBitForBit) {
     return made;
   };
   ASSERT_TRUE(run_plan(fp16("unbroken")).ok());
-  std::atomic<bool> stop{false};
-  const v1::RankPlan first = fp16("broken");
-  std::thread stopper([&] {
-    while (losses("broken").size() < 13) std::this_thread::yield();
-    stop = true;
-  });
-  const auto outcome = run_plan(first, stop);
-  stopper.join();
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  ASSERT_TRUE(outcome->interrupted) << "too fast to be stopped";
+  ASSERT_NO_FATAL_FAILURE(run_and_stop(fp16("broken")));
   ASSERT_TRUE(run_plan(fp16("broken")).ok());
   EXPECT_EQ(losses("broken"), losses("unbroken"));
   EXPECT_EQ(column("broken", "loss_scale"), column("unbroken", "loss_scale"));

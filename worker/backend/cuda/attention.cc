@@ -40,7 +40,7 @@ absl::Status CudaLibraryOps::attention_backward(Stream& stream, const AttentionD
     if (!absl::IsUnimplemented(status)) return status;
   }
   const size_t dsum_bytes = static_cast<size_t>(lse.elements()) * sizeof(float);
-  const absl::StatusOr<std::byte*> dsum = scratch_.get("attention", handle, dsum_bytes);
+  const absl::StatusOr<std::byte*> dsum = workspaces_.get("attention", handle, dsum_bytes);
   if (!dsum.ok()) return dsum.status();
   return to_status(launch_attention_backward(handle, dims, qkv.dtype, qkv.data, o.data, lse.as<float>(), d_o.data,
                                              reinterpret_cast<float*>(*dsum), dqkv.data),

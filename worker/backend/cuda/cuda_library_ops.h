@@ -20,10 +20,10 @@ class CudaLibraryOps final : public LibraryOps {
   absl::Status linear_wgrad(Stream&, In dy, In x, bool accumulate, InOut dweight) override;
   absl::Status attention(Stream&, const AttentionDims&, In qkv, Out o, Out lse) override;
   absl::Status attention_backward(Stream&, const AttentionDims&, In qkv, In o, In lse, In d_o, Out dqkv) override;
-  size_t workspace_bytes() const override { return scratch_.bytes(); }
+  size_t workspace_bytes() const override { return workspaces_.bytes(); }
 
  private:
-  Workspaces scratch_;  // Outlives what uses it.
+  Workspaces workspaces_;  // Outlives what uses it.
   std::unique_ptr<Products> products_;
   std::unique_ptr<Sdpa> sdpa_;
 };

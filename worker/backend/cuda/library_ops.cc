@@ -16,9 +16,9 @@ absl::StatusOr<std::unique_ptr<LibraryOps>> LibraryOps::create(int device, bool 
 }
 
 absl::Status CudaLibraryOps::open(int device, bool deterministic) {
-  absl::StatusOr<std::unique_ptr<Products>> products = Products::create(device, deterministic, scratch_);
+  absl::StatusOr<std::unique_ptr<Products>> products = Products::create(device, deterministic, workspaces_);
   if (!products.ok()) return products.status();
-  absl::StatusOr<std::unique_ptr<Sdpa>> sdpa = Sdpa::create(deterministic, scratch_);
+  absl::StatusOr<std::unique_ptr<Sdpa>> sdpa = Sdpa::create(deterministic, workspaces_);
   if (!sdpa.ok()) return sdpa.status();
   products_ = *std::move(products);
   sdpa_ = *std::move(sdpa);

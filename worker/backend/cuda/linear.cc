@@ -5,38 +5,36 @@
 // A row-major [rows, cols] tensor is, by columns, the matrix [cols, rows]. So with T tokens, y^T = w^T' x^T and so on:
 // the first operand is the one that gives the result's columns.
 namespace telar::backend::cuda {
+namespace {
+
+// y = x w^T + bias.
+Product forward_product(const In& x, const In& weight, const In& bias, const Out& y) {
+  return {.m = weight.rows(),
+          .n = x.rows(),
+          .k = x.cols(),
+          .transpose_a = true,
+          .a_type = weight.dtype,
+          .b_type = x.dtype,
+          .d_type = y.dtype,
+          .bias_type = bias.dtype,
+          .a = weight.data,
+          .b = x.data,
+          .bias = bias.data,
+          .d = y.data};
+}
+
+}  // namespace
 
 absl::Status CudaLibraryOps::linear(Stream& stream, In x, In weight, In bias, Out y) {
   if (absl::Status status = check_linear(x, weight, bias, y); !status.ok()) return status;
-  return products_->run(handle_of(stream), {.m = weight.rows(),
-                                            .n = x.rows(),
-                                            .k = x.cols(),
-                                            .transpose_a = true,
-                                            .a_type = weight.dtype,
-                                            .b_type = x.dtype,
-                                            .d_type = y.dtype,
-                                            .bias_type = bias.dtype,
-                                            .a = weight.data,
-                                            .b = x.data,
-                                            .bias = bias.data,
-                                            .d = y.data});
+  return products_->run(handle_of(stream), forward_product(x, weight, bias, y));
 }
 
 absl::Status CudaLibraryOps::linear_gelu(Stream& stream, In x, In weight, In bias, Out before, Out after) {
   if (absl::Status status = check_linear_gelu(x, weight, bias, before, after); !status.ok()) return status;
-  return products_->run(handle_of(stream), {.m = weight.rows(),
-                                            .n = x.rows(),
-                                            .k = x.cols(),
-                                            .transpose_a = true,
-                                            .a_type = weight.dtype,
-                                            .b_type = x.dtype,
-                                            .d_type = after.dtype,
-                                            .bias_type = bias.dtype,
-                                            .a = weight.data,
-                                            .b = x.data,
-                                            .bias = bias.data,
-                                            .d = after.data,
-                                            .before = before.data});
+  Product product = forward_product(x, weight, bias, after);
+  product.before = before.data;
+  return products_->run(handle_of(stream), product);
 }
 
 absl::Status CudaLibraryOps::linear_dgrad(Stream& stream, In dy, In weight, Out dx) {

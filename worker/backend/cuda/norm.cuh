@@ -86,7 +86,7 @@ cudaError_t norm_backward_blocks(int threads, int* blocks) {
   constexpr size_t kBytes = NormRows<kPacks, true, T>::kThreadBytes;
   const auto kernel = reinterpret_cast<const void*>(norm_backward_kernel<kCentred, kPacks, true, T, W>);
   if (const cudaError_t error = allow_shared(kernel, kBytes * kNormThreads); error != cudaSuccess) return error;
-  return resident_blocks(kernel, threads, kBytes * static_cast<size_t>(threads), 1, blocks);
+  return resident_blocks(kernel, threads, kBytes * static_cast<size_t>(threads), blocks);
 }
 
 template <bool kCentred>

@@ -7,25 +7,11 @@
 namespace telar::backend::cuda {
 namespace {
 
-cudaError_t ask(const void* kernel, int threads, size_t bytes, int cluster, int device, int* blocks) {
-  if (cluster == 1) {
-    int processors = 0;
-    cudaError_t error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-    if (error == cudaSuccess) error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, kernel, threads, bytes);
-    *blocks *= processors;
-    return error;
-  }
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(cluster));
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = bytes;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  const cudaError_t error = cudaOccupancyMaxActiveClusters(blocks, kernel, &config);
-  *blocks *= cluster;
+cudaError_t ask(const void* kernel, int threads, size_t bytes, int device, int* blocks) {
+  int processors = 0;
+  cudaError_t error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  if (error == cudaSuccess) error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, kernel, threads, bytes);
+  *blocks *= processors;
   return error;
 }
 
@@ -38,19 +24,19 @@ cudaError_t allow_shared(const void* kernel, size_t most) {
   return cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
 }
 
-cudaError_t resident_blocks(const void* kernel, int threads, size_t bytes, int cluster, int* blocks) {
+cudaError_t resident_blocks(const void* kernel, int threads, size_t bytes, int* blocks) {
   static std::mutex mutex;
-  static std::map<std::tuple<const void*, int, size_t, int, int>, int> known;
+  static std::map<std::tuple<const void*, int, size_t, int>, int> known;
   int device = 0;
   if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
   const std::lock_guard lock(mutex);
-  const std::tuple key(kernel, threads, bytes, cluster, device);
+  const std::tuple key(kernel, threads, bytes, device);
   if (const auto found = known.find(key); found != known.end()) {
     *blocks = found->second;
     return cudaSuccess;
   }
   *blocks = 0;
-  const cudaError_t error = ask(kernel, threads, bytes, cluster, device, blocks);
+  const cudaError_t error = ask(kernel, threads, bytes, device, blocks);
   if (error != cudaSuccess) return error;
   if (*blocks <= 0) return cudaErrorLaunchOutOfResources;
   known[key] = *blocks;

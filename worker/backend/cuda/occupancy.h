@@ -11,8 +11,8 @@ namespace telar::backend::cuda {
 // there is.
 cudaError_t allow_shared(const void* kernel, size_t most);
 
-// On the current device, with `bytes` of dynamic shared memory a block; blocks of a kernel that has clusters come in
-// clusters of `cluster`. The same at every call: asked once and kept. Threads: any.
-cudaError_t resident_blocks(const void* kernel, int threads, size_t bytes, int cluster, int* blocks);
+// On the current device, of all its processors together, with `bytes` of dynamic shared memory a block. The same at
+// every call: asked once and kept. Threads: any.
+cudaError_t resident_blocks(const void* kernel, int threads, size_t bytes, int* blocks);
 
 }  // namespace telar::backend::cuda

@@ -187,17 +187,17 @@ struct Products::Plan : ProductDescription {
   }
 };
 
-Products::Products(cublasLtHandle_t handle, Workspaces& scratch) : handle_(handle), scratch_(scratch) {}
+Products::Products(cublasLtHandle_t handle, Workspaces& workspaces) : handle_(handle), workspaces_(workspaces) {}
 
 Products::~Products() {
   plans_.clear();
   cublasLtDestroy(handle_);
 }
 
-absl::StatusOr<std::unique_ptr<Products>> Products::create(int device, bool deterministic, Workspaces& scratch) {
+absl::StatusOr<std::unique_ptr<Products>> Products::create(int device, bool deterministic, Workspaces& workspaces) {
   cublasLtHandle_t handle = nullptr;
   TELAR_RETURN_IF_ERROR(to_status(cublasLtCreate(&handle), "cublasLtCreate"));
-  std::unique_ptr<Products> products(new Products(handle, scratch));
+  std::unique_ptr<Products> products(new Products(handle, workspaces));
   const char* tuning = std::getenv("TELAR_TUNING");
   products->tuning_ = !deterministic && (tuning == nullptr || std::string(tuning) != "0");
   const char* gelu = std::getenv("TELAR_GELU");
@@ -248,7 +248,7 @@ absl::Status Products::run(cudaStream_t stream, const Product& product) {
     absl::StatusOr<Plan*> plan = plan_for(stream, product);
     if (!plan.ok()) return plan.status();
     if ((*plan)->found) {
-      absl::StatusOr<std::byte*> workspace = scratch_.get("product", stream, kProductWorkspaceBytes);
+      absl::StatusOr<std::byte*> workspace = workspaces_.get("product", stream, kProductWorkspaceBytes);
       if (!workspace.ok()) return workspace.status();
       return to_status(launch(stream, product, **plan, (*plan)->algorithm, product.d, *workspace),
                        absl::StrCat("cublasLtMatmul ", product.m, " x ", product.n, " x ", product.k));
@@ -301,7 +301,7 @@ absl::Status Products::choose(cudaStream_t stream, const Product& product, const
 // is where there is no memory for that.
 absl::Status Products::tune(cudaStream_t stream, const Product& product, const Key& key, Plan& plan,
                             const std::vector<cublasLtMatmulAlgo_t>& proposed) {
-  const absl::StatusOr<std::byte*> workspace = scratch_.get("product", stream, kProductWorkspaceBytes);
+  const absl::StatusOr<std::byte*> workspace = workspaces_.get("product", stream, kProductWorkspaceBytes);
   if (!workspace.ok()) return workspace.status();
   const Product plain = without_gelu(product);
   const absl::StatusOr<Plan*> plain_plan = key.gelu ? plan_for(stream, plain) : nullptr;

@@ -36,8 +36,8 @@ namespace telar::backend::cuda {
 
 class Products {
  public:
-  // `scratch` outlives it. The device must be current here and in every call.
-  static absl::StatusOr<std::unique_ptr<Products>> create(int device, bool deterministic, Workspaces& scratch);
+  // `workspaces` outlives it. The device must be current here and in every call.
+  static absl::StatusOr<std::unique_ptr<Products>> create(int device, bool deterministic, Workspaces& workspaces);
   ~Products();
   // Enqueues on `stream`. Threads: any.
   absl::Status run(cudaStream_t stream, const Product& product);
@@ -55,7 +55,7 @@ class Products {
   struct Plan;
   enum class Gelu { kMeasured, kFused, kApart };
 
-  Products(cublasLtHandle_t handle, Workspaces& scratch);
+  Products(cublasLtHandle_t handle, Workspaces& workspaces);
   static Key key_of(const Product& product);
   absl::StatusOr<Plan*> plan_for(cudaStream_t stream, const Product& product);
   absl::Status choose(cudaStream_t stream, const Product& product, const Key& key, Plan& plan);
@@ -67,7 +67,7 @@ class Products {
                         const cublasLtMatmulAlgo_t& algorithm, void* d, void* workspace) const;
 
   const cublasLtHandle_t handle_;
-  Workspaces& scratch_;
+  Workspaces& workspaces_;
   bool tuning_ = true;
   Gelu gelu_ = Gelu::kMeasured;
   std::unique_ptr<TuningFile> file_;  // Null without TELAR_TUNING_FILE.

@@ -156,10 +156,10 @@ struct Scalars {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Sdpa>> Sdpa::create(bool deterministic, Workspaces& scratch) {
+absl::StatusOr<std::unique_ptr<Sdpa>> Sdpa::create(bool deterministic, Workspaces& workspaces) {
   cudnnHandle_t handle = nullptr;
   TELAR_RETURN_IF_ERROR(to_status(cudnnCreate(&handle), "cudnnCreate"));
-  return std::unique_ptr<Sdpa>(new Sdpa(handle, deterministic, scratch));
+  return std::unique_ptr<Sdpa>(new Sdpa(handle, deterministic, workspaces));
 }
 
 Sdpa::~Sdpa() {
@@ -203,7 +203,7 @@ absl::Status Sdpa::forward(cudaStream_t stream, const AttentionDims& dims, In qk
   const std::lock_guard lock(mutex_);
   const absl::StatusOr<SdpaGraph*> plan = plan_for(stream, dims, qkv.dtype, false);
   if (!plan.ok()) return plan.status();
-  const auto workspace = scratch_.get("attention", stream, (*plan)->workspace_bytes());
+  const auto workspace = workspaces_.get("attention", stream, (*plan)->workspace_bytes());
   if (!workspace.ok()) return workspace.status();
   TELAR_RETURN_IF_ERROR(to_status(cudnnSetStream(handle_, stream), "cudnnSetStream"));
   Scalars scalars(dims);
@@ -254,7 +254,7 @@ absl::Status Sdpa::backward_part(cudaStream_t stream, const SdpaGraph& plan, con
   const size_t dq_bytes = deterministic_ ? 0 : rounded_up(elements * 4), dsum_bytes = rounded_up(rows * 4);
   const size_t full_bytes = is_grouped ? rounded_up(elements * 2) : 0;
   const auto scratch =
-      scratch_.get("attention", stream, dq_bytes + dsum_bytes + 2 * full_bytes + plan.workspace_bytes());
+      workspaces_.get("attention", stream, dq_bytes + dsum_bytes + 2 * full_bytes + plan.workspace_bytes());
   if (!scratch.ok()) return scratch.status();
   std::byte *const dq_sum = *scratch, *const dsum = dq_sum + dq_bytes, *const dk_full = dsum + dsum_bytes;
   std::byte *const dv_full = dk_full + full_bytes, *const workspace = dv_full + full_bytes;

@@ -25,10 +25,10 @@ namespace telar::backend::cuda {
 // of dq: the batch is then taken in parts whose scores need at most kScoreBytes, or one by one. Threads: any.
 class Sdpa {
  public:
-  // `scratch` outlives it. The device must be current here and in every call.
+  // `workspaces` outlives it. The device must be current here and in every call.
   static constexpr int64_t kScoreBytes = int64_t{1} << 30;
 
-  static absl::StatusOr<std::unique_ptr<Sdpa>> create(bool deterministic, Workspaces& scratch);
+  static absl::StatusOr<std::unique_ptr<Sdpa>> create(bool deterministic, Workspaces& workspaces);
   ~Sdpa();
 
   // Whether it may be asked; cuDNN can still refuse (UNIMPLEMENTED, nothing was enqueued).
@@ -41,8 +41,8 @@ class Sdpa {
   using Plan = std::unique_ptr<SdpaGraph>;
   using Key = std::tuple<DType, int64_t, int64_t, int64_t, int64_t, int64_t, bool>;
 
-  Sdpa(cudnnHandle_t handle, bool deterministic, Workspaces& scratch)
-      : handle_(handle), deterministic_(deterministic), scratch_(scratch) {}
+  Sdpa(cudnnHandle_t handle, bool deterministic, Workspaces& workspaces)
+      : handle_(handle), deterministic_(deterministic), workspaces_(workspaces) {}
   // How many sequences of the batch the backward takes at once.
   int64_t part_of(const AttentionDims& dims) const;
   // Those of the batch from `first` on that `dims.batch` says; `plan` is for so many.
@@ -52,7 +52,7 @@ class Sdpa {
 
   const cudnnHandle_t handle_;
   const bool deterministic_;
-  Workspaces& scratch_;
+  Workspaces& workspaces_;
   std::mutex mutex_;  // One handle serves all streams, one call at a time.
   std::map<Key, Plan> plans_;
 };
