@@ -29,4 +29,20 @@ inline CrossEntropy cross_entropy(const std::vector<int32_t>& targets, double co
   return out;
 }
 
+// Of columns [first, first + count) of logits [targets, pitch]: per token their maximum, the sum of e^(logit -
+// maximum), and the target's logit, 0 if that is another column. [3, targets].
+inline Values softmax_parts(const std::vector<int32_t>& targets, int64_t first, int64_t count, int64_t pitch,
+                            const Values& logits) {
+  const size_t tokens = targets.size();
+  Values parts(3 * tokens, 0.0);
+  for (size_t t = 0; t < tokens; ++t) {
+    const double* row = &logits[t * pitch];
+    double& maximum = parts[t] = -HUGE_VAL;
+    for (int64_t v = first; v < first + count; ++v) maximum = std::max(maximum, row[v]);
+    for (int64_t v = first; v < first + count; ++v) parts[tokens + t] += std::exp(row[v] - maximum);
+    if (targets[t] >= first && targets[t] < first + count) parts[2 * tokens + t] = row[targets[t]];
+  }
+  return parts;
+}
+
 }  // namespace telar::reference

@@ -4,25 +4,27 @@
 
 namespace telar::reference {
 
-// positions: empty = none.
+// positions: empty = none. table: ids from `first` on; others are zeros.
 inline Values embedding(const std::vector<int32_t>& ids, const Values& table, const Values& positions, int64_t sequence,
-                        int64_t width) {
+                        int64_t width, int64_t first = 0) {
   Values y(ids.size() * width);
   for (size_t t = 0; t < ids.size(); ++t) {
     for (int64_t c = 0; c < width; ++c) {
-      y[t * width + c] = table[ids[t] * width + c];
+      const int64_t at = (ids[t] - first) * width + c;
+      if (at >= 0 && at < static_cast<int64_t>(table.size())) y[t * width + c] = table[at];
       if (!positions.empty()) y[t * width + c] += positions[static_cast<int64_t>(t) % sequence * width + c];
     }
   }
   return y;
 }
 
-// Adds to dtable and, unless empty, dpositions.
+// Adds to dtable, of ids from `first` on, and, unless empty, dpositions.
 inline void embedding_backward(const std::vector<int32_t>& ids, const Values& dy, int64_t sequence, int64_t width,
-                               Values& dtable, Values& dpositions) {
+                               Values& dtable, Values& dpositions, int64_t first = 0) {
   for (size_t t = 0; t < ids.size(); ++t) {
     for (int64_t c = 0; c < width; ++c) {
-      dtable[ids[t] * width + c] += dy[t * width + c];
+      const int64_t at = (ids[t] - first) * width + c;
+      if (at >= 0 && at < static_cast<int64_t>(dtable.size())) dtable[at] += dy[t * width + c];
       if (!dpositions.empty()) dpositions[static_cast<int64_t>(t) % sequence * width + c] += dy[t * width + c];
     }
   }

@@ -110,6 +110,22 @@ void check_dims(Check& check, const AttentionDims& dims) {
       .rule(dims.head_dim > 0, "dims.head_dim", dims.head_dim, "at least 1");
 }
 
+// `rows`: how many of `argument` there are for the slice, "rows" or "columns" of it.
+void check_slice(Check& check, const VocabSlice& slice, const char* argument, int64_t rows, const char* what) {
+  check.rule(slice.vocab > 0, "slice.vocab", slice.vocab, "at least 1")
+      .rule(slice.count >= 0 && slice.count <= rows, "slice.count", slice.count,
+            absl::StrCat("0 to ", argument, "'s ", rows, " ", what))
+      .rule(slice.first >= 0 && slice.first <= slice.vocab - slice.count, "slice.first", slice.first,
+            absl::StrCat("0 to slice.vocab - slice.count = ", slice.vocab - slice.count));
+}
+
+// Of one slice at least.
+void check_parts(Check& check, const View& parts, int64_t tokens) {
+  check.vector("parts", parts, kF32, -1)
+      .rule(tokens > 0 && parts.elements() % (3 * tokens) == 0, "parts", parts.elements(),
+            absl::StrCat("a multiple of 3 x ", tokens, " elements"));
+}
+
 int64_t qkv_width(const AttentionDims& dims) { return (dims.heads + 2 * dims.kv_heads) * dims.head_dim; }
 
 // Of y = x w^T + bias: bf16 and f16 do not meet.
@@ -147,17 +163,20 @@ absl::Status check_add(In a, In b, Out y) {
       .status();
 }
 
-absl::Status check_random_normal(float stddev, Out x) {
+absl::Status check_random_normal(const RandomKey& key, float stddev, Out x) {
   return Check("random_normal")
       .tensor("x", x, kFloat)
+      .rule(key.row == 0 || key.stride >= key.row, "key.stride", static_cast<int64_t>(key.stride),
+            absl::StrCat("at least key.row = ", key.row))
       .rule(std::isfinite(stddev) && stddev >= 0, "stddev", stddev, "finite and at least 0")
       .status();
 }
 
-absl::Status check_embedding(In ids, In table, In positions, int64_t sequence, Out y) {
+absl::Status check_embedding(In ids, const VocabSlice& slice, In table, In positions, int64_t sequence, Out y) {
   Check check("embedding");
   const int64_t width = cols_of(table);
   check.vector("ids", ids, kI32, -1).matrix("table", table, kFloat, -1, -1);
+  check_slice(check, slice, "table", rows_of(table), "rows");
   check.rule(sequence > 0, "sequence", sequence, "at least 1")
       .matrix("y", y, kFloat, ids.elements(), width)
       .one_half("y", y, "table", table);
@@ -170,11 +189,13 @@ absl::Status check_embedding(In ids, In table, In positions, int64_t sequence, O
   return check.status();
 }
 
-absl::Status check_embedding_backward(In ids, In dy, int64_t sequence, InOut dtable, InOut dpositions) {
+absl::Status check_embedding_backward(In ids, const VocabSlice& slice, In dy, int64_t sequence, InOut dtable,
+                                      InOut dpositions) {
   Check check("embedding_backward");
   const int64_t width = cols_of(dy);
   check.vector("ids", ids, kI32, -1).matrix("dy", dy, kFloat, ids.elements(), -1);
   check.rule(sequence > 0, "sequence", sequence, "at least 1").matrix("dtable", dtable, kF32, -1, width);
+  check_slice(check, slice, "dtable", rows_of(dtable), "rows");
   if (!dpositions.absent()) {
     check.matrix("dpositions", dpositions, kF32, -1, width)
         .rule(rows_of(dpositions) >= sequence, "dpositions", rows_of(dpositions),
@@ -363,6 +384,32 @@ absl::Status check_cross_entropy(const char* op, In targets, In count, In loss_s
             absl::StrCat("1 to logits' ", cols_of(logits), " columns"))
       .vector("loss", loss, kF32, 1)
       .status();
+}
+
+absl::Status check_softmax_parts(In targets, const VocabSlice& slice, In logits, Out parts) {
+  Check check("softmax_parts");
+  check.vector("targets", targets, kI32, -1).matrix("logits", logits, kFloat, targets.elements(), -1);
+  check_slice(check, slice, "logits", cols_of(logits), "columns");
+  return check.vector("parts", parts, kF32, 3 * targets.elements()).status();
+}
+
+absl::Status check_cross_entropy_parts(In targets, In count, In loss_scale, const VocabSlice& slice, In parts,
+                                       InOut logits, InOut loss) {
+  Check check("cross_entropy_parts");
+  check.vector("targets", targets, kI32, -1)
+      .vector("count", count, kF32, 1)
+      .optional_vector("loss_scale", loss_scale, kF32, 1)
+      .matrix("logits", logits, kFloat, targets.elements(), -1);
+  check_slice(check, slice, "logits", cols_of(logits), "columns");
+  check_parts(check, parts, targets.elements());
+  return check.vector("loss", loss, kF32, 1).status();
+}
+
+absl::Status check_cross_entropy_loss_parts(In targets, In count, In parts, InOut loss) {
+  Check check("cross_entropy_loss_parts");
+  check.vector("targets", targets, kI32, -1).vector("count", count, kF32, 1);
+  check_parts(check, parts, targets.elements());
+  return check.vector("loss", loss, kF32, 1).status();
 }
 
 absl::Status check_sum_squares(In x, InOut sum) {

@@ -17,10 +17,11 @@ absl::Status check_fill(Out x);
 absl::Status check_copy(In x, Out y);
 absl::Status check_cast(In x, Out y);
 absl::Status check_add(In a, In b, Out y);
-absl::Status check_random_normal(float stddev, Out x);
+absl::Status check_random_normal(const RandomKey& key, float stddev, Out x);
 
-absl::Status check_embedding(In ids, In table, In positions, int64_t sequence, Out y);
-absl::Status check_embedding_backward(In ids, In dy, int64_t sequence, InOut dtable, InOut dpositions);
+absl::Status check_embedding(In ids, const VocabSlice& slice, In table, In positions, int64_t sequence, Out y);
+absl::Status check_embedding_backward(In ids, const VocabSlice& slice, In dy, int64_t sequence, InOut dtable,
+                                      InOut dpositions);
 
 absl::Status check_linear(In x, In weight, In bias, Out y);
 absl::Status check_linear_gelu(In x, In weight, In bias, Out before, Out after);
@@ -44,6 +45,10 @@ absl::Status check_attention_backward(const AttentionDims& dims, In qkv, In o, I
 absl::Status check_count_valid(In targets, InOut count);
 absl::Status check_cross_entropy(const char* op, In targets, In count, In loss_scale, int64_t vocab, const View& logits,
                                  InOut loss);
+absl::Status check_softmax_parts(In targets, const VocabSlice& slice, In logits, Out parts);
+absl::Status check_cross_entropy_parts(In targets, In count, In loss_scale, const VocabSlice& slice, In parts,
+                                       InOut logits, InOut loss);
+absl::Status check_cross_entropy_loss_parts(In targets, In count, In parts, InOut loss);
 
 absl::Status check_sum_squares(In x, InOut sum);
 absl::Status check_clip_scale(In sum_squares, In loss_scale, float max_norm, Out norm, Out scale);

@@ -31,13 +31,26 @@ struct AttentionDims {
   int64_t head_dim = 0;
 };
 
-// Counter-based randomness (Philox4x32-10, Salmon et al. 2011): element i of tensor `stream_id` under `seed` is the
-// same in every layout. A rank that holds elements [first, first + n) of the tensor passes `first`.
+// What a rank of a tensor-parallel group holds of a vocabulary: rows (of a table) or columns (of logits) [0, count) are
+// ids [first, first + count) of `vocab` ids, further ones are padding. {0, V, V} is the whole; count may be 0.
+struct VocabSlice {
+  int64_t first = 0;
+  int64_t count = 0;
+  int64_t vocab = 0;
+};
+
+// Counter-based randomness (Philox4x32-10, Salmon et al. 2011): element i of tensor `tensor` under `seed` is the same
+// in every layout. A rank holds a slice of the tensor, and the view is part of the flattened slice: its element n is
+// element m = offset + n of the slice, and of the tensor first + m, or first + m / row * stride + m % row unless row is
+// 0.
 struct RandomKey {
   uint64_t seed = 0;
   uint32_t purpose = 0;  // See worker/model/random.h.
   uint32_t tensor = 0;   // Which logical tensor.
-  uint64_t first = 0;    // Global index of the view's first element.
+  uint64_t first = 0;    // Global index of the slice's element 0.
+  uint64_t row = 0;      // Elements of each of the slice's rows; 0: the slice is contiguous in the tensor.
+  uint64_t stride = 0;   // From the start of one row to that of the next, in the tensor; at least `row`.
+  uint64_t offset = 0;   // Of the view's first element in the flattened slice.
 };
 
 struct AdamWParams {
@@ -82,15 +95,19 @@ class Kernels {
   virtual absl::Status fill(Stream&, float value, Out x) = 0;  // Any float dtype; i32 rounds.
   virtual absl::Status copy(Stream&, In x, Out y) = 0;         // Same dtype and element count.
   virtual absl::Status cast(Stream&, In x, Out y) = 0;         // Between float dtypes, round to nearest even.
-  virtual absl::Status add(Stream&, In a, In b, Out y) = 0;    // act: y = a + b.
+  virtual absl::Status add(Stream&, In a, In b, Out y) = 0;    // act: y = a + b. y may be a or b.
   virtual absl::Status random_normal(Stream&, RandomKey, float stddev, Out x) = 0;  // Box-Muller on Philox pairs.
 
   // --- Embedding ----------------------------------------------------------------------------------------------
-  // y[t] = table[ids[t]] (+ positions[t % sequence] unless absent). ids: i32 [T]; table: w [V, C];
-  // positions: w [>= sequence, C]; y: act [T, C]. An id outside [0, V) is INVALID_ARGUMENT on the CPU.
-  virtual absl::Status embedding(Stream&, In ids, In table, In positions, int64_t sequence, Out y) = 0;
-  // Accumulates dtable [V, C] and dpositions (absent or [>= sequence, C]), both grad, in a fixed order.
-  virtual absl::Status embedding_backward(Stream&, In ids, In dy, int64_t sequence, InOut dtable, InOut dpositions) = 0;
+  // y[t] = table[ids[t] - slice.first], 0 where the id is of another slice (+ positions[t % sequence] unless absent).
+  // ids: i32 [T]; table: w [>= slice.count, C]; positions: w [>= sequence, C]; y: act [T, C]. An id outside
+  // [0, slice.vocab) is INVALID_ARGUMENT on the CPU.
+  virtual absl::Status embedding(Stream&, In ids, const VocabSlice& slice, In table, In positions, int64_t sequence,
+                                 Out y) = 0;
+  // Accumulates dtable [>= slice.count, C], with the ids of the slice, and dpositions (absent or [>= sequence, C]),
+  // with all, both grad, in a fixed order.
+  virtual absl::Status embedding_backward(Stream&, In ids, const VocabSlice& slice, In dy, int64_t sequence,
+                                          InOut dtable, InOut dpositions) = 0;
 
   // --- Linear: weights are [out, in] ---------------------------------------------------------------------------
   // y[T, N] = x[T, K] w[N, K]^T + bias[N] (unless absent). y may be f32 where x and w are bf16 (logits).
@@ -144,6 +161,17 @@ class Kernels {
                                      InOut loss) = 0;
   // As above, forward only: logits stay.
   virtual absl::Status cross_entropy_loss(Stream&, In targets, In count, int64_t vocab, In logits, InOut loss) = 0;
+  // The same over logits that ranks hold slices of, in two steps. First, what others need to know of a slice: parts
+  // (f32 [3, T]) holds for each token the maximum of the slice's logits (act [T, >= slice.count]), the sum of e^(logit
+  // - maximum), and the target's logit, 0 if that is of another slice or there is none. An empty slice has maximum -inf
+  // and sum 0.
+  virtual absl::Status softmax_parts(Stream&, In targets, const VocabSlice& slice, In logits, Out parts) = 0;
+  // Then cross_entropy() with parts of all slices, f32 [slices, 3, T] in the order of ranks, for the columns of this
+  // slice. `loss` accumulates the whole loss, the same bits on every rank.
+  virtual absl::Status cross_entropy_parts(Stream&, In targets, In count, In loss_scale, const VocabSlice& slice,
+                                           In parts, InOut logits, InOut loss) = 0;
+  // As above, forward only, for targets that softmax_parts() took.
+  virtual absl::Status cross_entropy_loss_parts(Stream&, In targets, In count, In parts, InOut loss) = 0;
 
   // --- Optimizer ------------------------------------------------------------------------------------------------
   // sum[1] accumulates the sum of squares, in f64 inside and a fixed order.

@@ -83,12 +83,24 @@ class Workload {
   void losses() {
     Tensor id = ids(kOut), dy = random({kTokens, 200}), dtable = grad({kOut, 200}), dpositions = grad({30, 200});
     Tensor logits = random({kTokens, kOut + 3}), count(rig_, DType::kF32, {1}, {kTokens}), loss = grad({1});
+    Tensor parts = grad({2, 3, kTokens}), slice_logits = random({kTokens, kOut}), part_loss = grad({1});
     Tensor big = random({100003}), sum = grad({1}), noise = random({10007});
     Kernels& k = rig_.kernels();
-    keep(k.embedding_backward(rig_.stream(), id.in(), dy.in(), 30, dtable.inout(), dpositions.inout()),
+    keep(k.embedding_backward(rig_.stream(), id.in(), {0, kOut, kOut}, dy.in(), 30, dtable.inout(), dpositions.inout()),
          {&dtable, &dpositions});
     keep(k.cross_entropy(rig_.stream(), id.in(), count.in(), In(), kOut, logits.inout(), loss.inout()),
          {&logits, &loss});
+    const VocabSlice slice{101, 150, kOut};
+    keep(k.embedding_backward(rig_.stream(), id.in(), slice, dy.in(), 30, dtable.inout(), dpositions.inout()),
+         {&dtable, &dpositions});
+    for (int64_t rank : {0, 1}) {  // The same slice twice: enough for an order of sums.
+      const Out part = range(parts.out(), rank * 3 * kTokens, 3 * kTokens);
+      keep(k.softmax_parts(rig_.stream(), id.in(), slice, slice_logits.in(), part), {&parts});
+    }
+    keep(k.cross_entropy_loss_parts(rig_.stream(), id.in(), count.in(), parts.in(), part_loss.inout()), {&part_loss});
+    keep(k.cross_entropy_parts(rig_.stream(), id.in(), count.in(), In(), slice, parts.in(), slice_logits.inout(),
+                               part_loss.inout()),
+         {&slice_logits, &part_loss});
     keep(k.sum_squares(rig_.stream(), big.in(), sum.inout()), {&sum});
     keep(k.random_normal(rig_.stream(), {.seed = 4, .purpose = 0, .tensor = 1, .first = 3}, 1, noise.out()), {&noise});
   }

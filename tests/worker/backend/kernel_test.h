@@ -56,6 +56,14 @@ class Tensor {
   View view_;
 };
 
+// Elements [first, first + n) of a whole In, Out or InOut.
+template <typename Argument>
+Argument range(Argument whole, int64_t first, int64_t n) {
+  whole.data += static_cast<size_t>(first) * size_of(whole.dtype);
+  whole.shape = {n};
+  return whole;
+}
+
 struct Tolerance {
   double absolute;
   double relative;

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -77,6 +79,37 @@ TEST_P(MemoryOpsTest, Add) {
   }
 }
 
+TEST_P(MemoryOpsTest, AddInPlace) {
+  for (int64_t n : {int64_t{1}, int64_t{129}, int64_t{40001}}) {
+    const Tensor a = tensor(GetParam(), {n}, random(n)), b = tensor(GetParam(), {n}, random(n));
+    const Tensor y = filled(GetParam(), {n}, 0);
+    ok(kernels().add(stream(), a.in(), b.in(), y.out()));
+    const std::vector<uint8_t> want = y.bytes(), addend = b.bytes();
+    ok(kernels().add(stream(), a.in(), b.in(), a.out()));
+    EXPECT_EQ(a.bytes(), want);
+    EXPECT_EQ(b.bytes(), addend);
+  }
+}
+
+// Shards of a flat bucket: any multiple of 64 elements.
+TEST_P(MemoryOpsTest, CastOfARange) {
+  const int64_t n = 5003;
+  const Tensor x = tensor(DType::kF32, {n}, random(n)), y = filled(GetParam(), {n}, 3),
+               back = filled(DType::kF32, {n}, 5);
+  const Values rounded_x = tensor(GetParam(), {n}, x.values()).values();
+  Values want(n, 3), want_back(n, 5);
+  for (const auto& [first, count] : {std::array<int64_t, 2>{64, 64}, {192, 1}, {320, 1000}, {4992, 11}}) {
+    ok(kernels().cast(stream(), range(x.in(), first, count), range(y.out(), first, count)));
+    ok(kernels().cast(stream(), range(y.in(), first, count), range(back.out(), first, count)));
+    std::copy_n(rounded_x.begin() + first, count, want.begin() + first);
+    std::copy_n(rounded_x.begin() + first, count, want_back.begin() + first);
+    ok(kernels().cast(stream(), range(x.in(), 0, count), range(y.out(), first, count)));  // Between different places.
+    std::copy_n(rounded_x.begin(), count, want.begin() + first);
+  }
+  EXPECT_EQ(y.values(), want);
+  EXPECT_EQ(back.values(), want_back);
+}
+
 TEST_F(MemoryOpsTest, Refusals) {
   Tensor f = filled(DType::kF32, {4}, 0), b = filled(DType::kBF16, {4}, 0), i = filled(DType::kI32, {4}, 0);
   Tensor longer = filled(DType::kF32, {5}, 0);
@@ -97,6 +130,13 @@ TEST_F(MemoryOpsTest, NothingToDoIsFine) {
   ok(kernels().add(stream(), none.in(), none.in(), none.out()));
   ok(kernels().sum_squares(stream(), none.in(), sum.inout()));
   EXPECT_EQ(sum.values()[0], 3);
+  Tensor half = tensor(DType::kBF16, {0}, {}), scalars = filled(DType::kF32, {kStepScalars}, 1);
+  ok(kernels().copy(stream(), none.in(), none.out()));
+  ok(kernels().cast(stream(), half.in(), none.out()));
+  ok(kernels().random_normal(stream(), {.row = 4, .stride = 8}, 1, none.out()));
+  ok(kernels().gelu(stream(), none.in(), none.out()));
+  ok(kernels().adamw(stream(), {}, none.in(), sum.in(), scalars.in(), none.inout(), none.inout(), none.inout(),
+                     half.out()));
 }
 
 }  // namespace

@@ -115,6 +115,56 @@ TEST_P(ModelShapesTest, CrossEntropyOfAPaddedVocabulary) {
   }
 }
 
+// Halves, quarters and eighths of those, padded and not.
+TEST_P(ModelShapesTest, CrossEntropyOfSlices) {
+  for (const auto& [vocab, ranks, pitch] : {std::array<int64_t, 3>{50257, 2, 25152},
+                                            {128256, 8, 16032},
+                                            {151936, 4, 37984},
+                                            {256000, 2, 128001},
+                                            {1000003, 2, 500008}}) {
+    SCOPED_TRACE(vocab);
+    const int64_t tokens = 3, each = (vocab + ranks - 1) / ranks;
+    std::vector<int32_t> target = integers(tokens, 0, static_cast<int32_t>(vocab - 1));
+    target[0] = static_cast<int32_t>(vocab - 1);
+    target[1] = -1;
+    Tensor parts = filled(DType::kF32, {ranks, 3, tokens}, std::nan("")), count = filled(DType::kF32, {1}, 4);
+    Values whole(tokens * vocab);
+    std::vector<Tensor> logits;
+    std::vector<VocabSlice> slices;
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      const VocabSlice slice{rank * each, std::min(each, vocab - rank * each), vocab};
+      Values values = random(tokens * pitch, 5.0);
+      for (int64_t t = 0; t < tokens && slice.count < pitch; ++t) values[t * pitch + slice.count] = std::nan("");
+      const Tensor mine = tensor(GetParam(), {tokens, pitch}, values);
+      values = mine.values();
+      for (int64_t t = 0; t < tokens; ++t) {
+        std::copy_n(values.begin() + t * pitch, slice.count, whole.begin() + t * vocab + slice.first);
+      }
+      const Out part = range(parts.out(), rank * 3 * tokens, 3 * tokens);
+      ok(kernels().softmax_parts(stream(), ids(target).in(), slice, mine.in(), part));
+      logits.push_back(mine);
+      slices.push_back(slice);
+    }
+    const auto want = reference::cross_entropy(target, 4, vocab, vocab, whole);
+    const double longer = vocab > 500000 ? 8 : 1;  // Of sums of a million terms in f32.
+    Tensor alone = filled(DType::kF32, {1}, 0);
+    ok(kernels().cross_entropy_loss_parts(stream(), ids(target).in(), count.in(), parts.in(), alone.inout()));
+    expect_close(alone.values(), {want.loss}, {1e-6, longer * 1e-6}, "loss");
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      const VocabSlice& slice = slices[rank];
+      Tensor loss = filled(DType::kF32, {1}, 0);
+      ok(kernels().cross_entropy_parts(stream(), ids(target).in(), count.in(), In(), slice, parts.in(),
+                                       logits[rank].inout(), loss.inout()));
+      EXPECT_EQ(loss.bytes(), alone.bytes());
+      Values want_slice(tokens * pitch, 0.0);
+      for (int64_t t = 0; t < tokens; ++t) {
+        std::copy_n(want.dlogits.begin() + t * vocab + slice.first, slice.count, want_slice.begin() + t * pitch);
+      }
+      expect_close(logits[rank].values(), want_slice, {longer * 1e-7, longer * relative() * 2}, "dlogits");
+    }
+  }
+}
+
 // More rows than a device takes at once, of a narrow vocabulary and of one that blocks share.
 TEST_P(ModelShapesTest, CrossEntropyOfManyRows) {
   for (const auto& [tokens, vocab, pitch] : {std::array<int64_t, 3>{1700, 2999, 3008}, {430, 60000, 60032}}) {
@@ -143,7 +193,8 @@ TEST_P(ModelShapesTest, EmbeddingOfAFrequentId) {
   Tensor dy = tensor(GetParam(), {tokens, width}, random(tokens * width));
   Tensor dtable = filled(DType::kF32, {vocab, width}, 0);
   Tensor dpositions = filled(DType::kF32, {sequence, width}, 0.5);
-  ok(kernels().embedding_backward(stream(), ids(id).in(), dy.in(), sequence, dtable.inout(), dpositions.inout()));
+  ok(kernels().embedding_backward(stream(), ids(id).in(), {0, vocab, vocab}, dy.in(), sequence, dtable.inout(),
+                                  dpositions.inout()));
   Values want(vocab * width, 0.0), want_positions(sequence * width, 0.5);
   reference::embedding_backward(id, dy.values(), sequence, width, want, want_positions);
   expect_close(dtable.values(), want, {1e-3, 1e-5}, "dtable");
@@ -153,7 +204,7 @@ TEST_P(ModelShapesTest, EmbeddingOfAFrequentId) {
   Tensor positions = tensor(GetParam(), {sequence, width}, random(sequence * width));
   Tensor y = filled(GetParam(), {tokens, width}, 0);
   id[5] = 0;
-  ok(kernels().embedding(stream(), ids(id).in(), table.in(), positions.in(), sequence, y.out()));
+  ok(kernels().embedding(stream(), ids(id).in(), {0, used, used}, table.in(), positions.in(), sequence, y.out()));
   expect_close(y.values(), reference::embedding(id, table.values(), positions.values(), sequence, width),
                rounded(GetParam()), "y");
 }

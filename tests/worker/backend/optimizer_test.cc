@@ -1,5 +1,7 @@
 #include "tests/reference/optimizer.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -22,6 +24,52 @@ TEST_P(OptimizerTest, SumOfSquaresAccumulates) {
     Tensor x = tensor(GetParam(), {n}, random(n, 3.0)), sum = filled(DType::kF32, {1}, 11);
     ok(kernels().sum_squares(stream(), x.in(), sum.inout()));
     expect_close(sum.values(), {reference::sum_squares(x.values()) + 11}, {0, 2e-7}, "sum");
+  }
+}
+
+// Shards of a flat bucket: any multiple of 64 elements. What belongs to others is left alone.
+TEST_P(OptimizerTest, RangesAreUpdatedAsTheWholeIs) {
+  const int64_t n = 20011;
+  const Values start = random(n), gradient = random(n);
+  const Tensor grad = tensor(DType::kF32, {n}, gradient), scale = filled(DType::kF32, {1}, 0.5);
+  const Tensor step = step_scalars({0.9f, 0.95f, 1e-8f, 0.1f, 1e-2f}, 3);
+  struct State {
+    Tensor master, m, v, weight;
+  };
+  const auto state = [&] {
+    return State{tensor(DType::kF32, {n}, start), filled(DType::kF32, {n}, 0.25), filled(DType::kF32, {n}, 0.5),
+                 filled(GetParam(), {n}, -9)};
+  };
+  const auto update = [&](const State& s, int64_t first, int64_t count) {
+    ok(kernels().adamw(stream(), {.weight_decay = 0.1f}, range(grad.in(), first, count), scale.in(), step.in(),
+                       range(s.master.inout(), first, count), range(s.m.inout(), first, count),
+                       range(s.v.inout(), first, count), range(s.weight.out(), first, count)));
+  };
+  const State whole = state(), parts = state(), middle = state();
+  update(whole, 0, n);
+  for (const auto& [first, count] :
+       {std::array<int64_t, 2>{0, 64}, {64, 128}, {192, 0}, {192, 16448}, {16640, n - 16640}}) {
+    update(parts, first, count);
+  }
+  EXPECT_EQ(parts.master.bytes(), whole.master.bytes());
+  EXPECT_EQ(parts.m.bytes(), whole.m.bytes());
+  EXPECT_EQ(parts.v.bytes(), whole.v.bytes());
+  EXPECT_EQ(parts.weight.bytes(), whole.weight.bytes());
+  update(middle, 64, 320);
+  Values want = tensor(DType::kF32, {n}, start).values(), updated = whole.master.values(), want_weight(n, -9);
+  std::copy_n(updated.begin() + 64, 320, want.begin() + 64);
+  updated = whole.weight.values();
+  std::copy_n(updated.begin() + 64, 320, want_weight.begin() + 64);
+  EXPECT_EQ(middle.master.values(), want);
+  EXPECT_EQ(middle.weight.values(), want_weight);
+
+  const Tensor x = tensor(GetParam(), {n}, gradient);
+  const Values values = x.values();
+  for (const auto& [first, count] : {std::array<int64_t, 2>{64, 64}, {192, 0}, {192, 3}, {4160, 15000}}) {
+    const Tensor sum = filled(DType::kF32, {1}, 11);
+    ok(kernels().sum_squares(stream(), range(x.in(), first, count), sum.inout()));
+    const Values squared(values.begin() + first, values.begin() + first + count);
+    expect_close(sum.values(), {reference::sum_squares(squared) + 11}, {0, 2e-7}, "sum");
   }
 }
 

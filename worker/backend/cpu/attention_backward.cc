@@ -46,10 +46,10 @@ TELAR_SIMD void softmax_backward(float* __restrict scores, float* __restrict dsc
     float* p = scores + r * kTokens;
     float* ds = dscores + r * kTokens;
     const int64_t seen = diagonal ? r + 1 : kTokens;
-    for (int64_t j = 0; j < kTokens; ++j) {
-      p[j] = j < seen ? fast_exp(p[j] - lse[r]) : 0.0f;
-      ds[j] = p[j] * (ds[j] - inner[r]);
-    }
+    // A loop each: GCC makes vectors of neither with the condition in it.
+    for (int64_t j = 0; j < seen; ++j) p[j] = fast_exp(p[j] - lse[r]);
+    for (int64_t j = seen; j < kTokens; ++j) p[j] = 0.0f;
+    for (int64_t j = 0; j < kTokens; ++j) ds[j] = p[j] * (ds[j] - inner[r]);
   }
 }
 

@@ -15,8 +15,10 @@ class CpuKernels final : public Kernels {
   absl::Status add(Stream&, In a, In b, Out y) override;
   absl::Status random_normal(Stream&, RandomKey key, float stddev, Out x) override;
 
-  absl::Status embedding(Stream&, In ids, In table, In positions, int64_t sequence, Out y) override;
-  absl::Status embedding_backward(Stream&, In ids, In dy, int64_t sequence, InOut dtable, InOut dpositions) override;
+  absl::Status embedding(Stream&, In ids, const VocabSlice& slice, In table, In positions, int64_t sequence,
+                         Out y) override;
+  absl::Status embedding_backward(Stream&, In ids, const VocabSlice& slice, In dy, int64_t sequence, InOut dtable,
+                                  InOut dpositions) override;
 
   absl::Status linear(Stream&, In x, In weight, In bias, Out y) override;
   absl::Status linear_gelu(Stream&, In x, In weight, In bias, Out before, Out after) override;
@@ -44,6 +46,10 @@ class CpuKernels final : public Kernels {
   absl::Status cross_entropy(Stream&, In targets, In count, In loss_scale, int64_t vocab, InOut logits,
                              InOut loss) override;
   absl::Status cross_entropy_loss(Stream&, In targets, In count, int64_t vocab, In logits, InOut loss) override;
+  absl::Status softmax_parts(Stream&, In targets, const VocabSlice& slice, In logits, Out parts) override;
+  absl::Status cross_entropy_parts(Stream&, In targets, In count, In loss_scale, const VocabSlice& slice, In parts,
+                                   InOut logits, InOut loss) override;
+  absl::Status cross_entropy_loss_parts(Stream&, In targets, In count, In parts, InOut loss) override;
 
   absl::Status sum_squares(Stream&, In x, InOut sum) override;
   absl::Status clip_scale(Stream&, In sum_squares, In loss_scale, float max_norm, Out norm, Out scale) override;

@@ -34,14 +34,18 @@ std::array<double, 4> normals(const RandomKey& key, uint64_t block) {
 }  // namespace
 
 absl::Status CpuKernels::random_normal(Stream&, RandomKey key, float stddev, Out x) {
-  if (absl::Status status = check_random_normal(stddev, x); !status.ok()) return status;
+  if (absl::Status status = check_random_normal(key, stddev, x); !status.ok()) return status;
+  // As one row, if it is contiguous.
+  const uint64_t row = key.row > 0 ? key.row : key.offset + static_cast<uint64_t>(x.elements());
   with_type(x.dtype, [&](auto type) {
     auto* out = x.as<decltype(type)>();
     parallel_pieces(x.elements(), 4096, [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last;) {
-        const uint64_t global = key.first + static_cast<uint64_t>(i);
+        const uint64_t index = key.offset + static_cast<uint64_t>(i), column = index % row;
+        const uint64_t global = key.first + index / row * key.stride + column;
+        const int64_t end = std::min(last, i + static_cast<int64_t>(row - column));
         const std::array<double, 4> values = normals(key, global / 4);
-        for (uint64_t lane = global % 4; lane < 4 && i < last; ++lane, ++i) {
+        for (uint64_t lane = global % 4; lane < 4 && i < end; ++lane, ++i) {
           store(static_cast<float>(values[lane] * stddev), out[i]);
         }
       }

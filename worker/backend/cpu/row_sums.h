@@ -25,10 +25,12 @@ TELAR_INLINE void accumulate(const float* from, float* to, int64_t n) {
 }
 
 // sum_piece(first, last, partial) adds rows [first, last) to partial[width], which is zeroed before. Pieces have
-// kRowPiece rows, and total(c, n, partial) is then called for columns [c, c + n) of every partial in row order.
+// kRowPiece rows; total(c, n, sum) is then called once for columns [c, c + n) of the sum of all in row order. So what a
+// call adds to a gradient is one summand, and two calls sum up as two ranks do.
 template <typename SumPiece, typename Total>
 void sum_rows(int64_t rows, int64_t width, const SumPiece& sum_piece, const Total& total) {
   const int64_t pieces = (rows + kRowPiece - 1) / kRowPiece;
+  if (pieces == 0) return;
   float* partials = scratch(Scratch::kPartials, pieces * width);
   parallel_for(pieces, [&](int64_t piece) {
     float* partial = partials + piece * width;
@@ -36,7 +38,10 @@ void sum_rows(int64_t rows, int64_t width, const SumPiece& sum_piece, const Tota
     sum_piece(piece * kRowPiece, std::min(rows, (piece + 1) * kRowPiece), partial);
   });
   parallel_pieces(width, 1024, [&](int64_t first, int64_t last) {
-    for (int64_t piece = 0; piece < pieces; ++piece) total(first, last - first, partials + piece * width + first);
+    for (int64_t piece = 1; piece < pieces; ++piece) {
+      accumulate(partials + piece * width + first, partials + first, last - first);
+    }
+    total(first, last - first, partials + first);
   });
 }
 

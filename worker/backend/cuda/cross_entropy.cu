@@ -1,8 +1,10 @@
 // Softmax cross entropy, a row by a block or a cluster of blocks that keeps it in shared memory: the logits are read
-// once and their gradient written once.
+// once and their gradient written once. Where ranks hold slices of a row, a block reads one for its parts, and later
+// reads it again to write the gradient.
 #include <cooperative_groups.h>
 
 #include <cfloat>
+#include <limits>
 
 #include "worker/backend/check.h"
 #include "worker/backend/cuda/cuda.h"
@@ -33,10 +35,9 @@ __device__ MaxSum combine(MaxSum a, MaxSum b) {
   return {exponent, fmaf(a.sum, fast_exp2(a.exponent - exponent), b.sum * fast_exp2(b.exponent - exponent))};
 }
 
-// With the first `inside` values of a pack. Rounded alike in all kernels.
+// The first `inside` values of a pack, -inf behind them; returns their maximum.
 template <typename T, int kN>
-__device__ MaxSum absorb(MaxSum all, const Pack<T, kN>& pack, int64_t inside) {
-  float values[kN];
+__device__ float widen(const Pack<T, kN>& pack, int64_t inside, float (&values)[kN]) {
 #pragma unroll
   for (int i = 0; i < kN; ++i) values[i] = pack.get(i);
   if (inside < kN) {
@@ -48,6 +49,12 @@ __device__ MaxSum absorb(MaxSum all, const Pack<T, kN>& pack, int64_t inside) {
   float maximum = values[0];
 #pragma unroll
   for (int i = 1; i < kN; ++i) maximum = fmaxf(maximum, values[i]);
+  return maximum;
+}
+
+// With values whose maximum is `maximum`. Rounded alike in all kernels.
+template <int kN>
+__device__ MaxSum absorb(MaxSum all, const float (&values)[kN], float maximum) {
   const float exponent = fmaxf(all.exponent, maximum * kLog2E);
   float sum = __fmul_rn(all.sum, fast_exp2(all.exponent - exponent));
 #pragma unroll
@@ -133,7 +140,9 @@ __global__ void __launch_bounds__(kThreads)
         memcpy(&cache[slot], &packs[a], sizeof(uint4));
         slot += kThreads;
       }
-      all = absorb(all, packs[a], vocab - at);
+      float values[kN];
+      const float maximum = widen(packs[a], vocab - at, values);
+      all = absorb(all, values, maximum);
     }
   }
   all = block_max_sum(all);
@@ -178,6 +187,138 @@ __global__ void __launch_bounds__(kThreads)
   if constexpr (kCluster > 1) cluster_wait();
 }
 
+// Of the whole block, on every thread. Like fmaxf(), it passes over NaN.
+__device__ float block_max(float value) {
+#pragma unroll
+  for (int mask = 16; mask > 0; mask /= 2) value = fmaxf(value, shuffle_xor(value, mask));
+  __shared__ float of_warp[kThreads / 32];
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
+  __syncthreads();
+#pragma unroll
+  for (int warp = 0; warp < kThreads / 32; ++warp) value = fmaxf(value, of_warp[warp]);
+  return value;
+}
+
+// Block x: row x of [rows, pitch], of which `slice` has some columns; parts[3, rows] as softmax_parts() wants them.
+template <bool kVector, typename T>
+__global__ void __launch_bounds__(kThreads)
+    softmax_parts_kernel(const int32_t* targets, VocabSlice slice, int64_t pitch, const T* logits, float* parts) {
+  constexpr int kN = kPackSize<T>, kStride = kThreads * kN;
+  const int64_t row_index = blockIdx.x, rows = gridDim.x;
+  const T* row = logits + row_index * pitch;
+  const int64_t target = targets[row_index], column = target - slice.first;
+  const bool here = target >= 0 && column >= 0 && column < slice.count;
+  const float at_target = here ? to_float(row[column]) : 0.0f;
+  MaxSum all;
+  float maximum = -INFINITY;
+  for (int64_t first = static_cast<int>(threadIdx.x) * kN; first < slice.count; first += kAhead * kStride) {
+    Pack<T, kN> packs[kAhead];
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) packs[a] = load_pack<kVector, kN>(row, first + a * kStride, pitch);
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) {
+      const int64_t at = first + a * kStride;
+      if (at >= slice.count) break;
+      float values[kN];
+      const float of_pack = widen(packs[a], slice.count - at, values);
+      maximum = fmaxf(maximum, of_pack);
+      all = absorb(all, values, of_pack);
+    }
+  }
+  maximum = block_max(maximum);
+  // To 2^(log2(e) (logit - maximum)), whatever log2(e) maximum rounds to. Nothing but -inf: a sum of 0, or of NaN.
+  if (maximum > -INFINITY) all.sum *= fast_exp2(-fmaf(maximum, kLog2E, -all.exponent));
+  const float sum = team_sum<kThreads>(all.sum);
+  if (threadIdx.x > 0) return;
+  parts[row_index] = maximum;
+  parts[rows + row_index] = sum;
+  parts[2 * rows + row_index] = at_target;
+}
+
+// What the parts[slices, 3, rows] of a row come to, with the target's logit. In the order of slices, so that every rank
+// has the same bits.
+struct RowSum {
+  MaxSum all;
+  float at_target = 0.0f;
+  __device__ double loss() const {
+    constexpr double kLn2 = 0.69314718055994530942;
+    return fma(log2(static_cast<double>(all.sum)) + all.exponent, kLn2, -static_cast<double>(at_target));
+  }
+};
+__device__ RowSum combine_parts(const float* parts, int64_t slices, int64_t rows, int64_t row) {
+  float maximum = -INFINITY;
+#pragma unroll 2
+  for (int64_t i = 0; i < slices; ++i) maximum = fmaxf(maximum, parts[3 * i * rows + row]);
+  RowSum result;
+  result.all.exponent = fmaxf(result.all.exponent, maximum * kLog2E);
+#pragma unroll 2
+  for (int64_t i = 0; i < slices; ++i) {
+    const float* part = parts + 3 * i * rows + row;
+    const float weight = fast_exp2(fmaf(part[0], kLog2E, -result.all.exponent));
+    result.all.sum = fmaf(part[rows], weight, result.all.sum);
+    result.at_target += part[2 * rows];
+  }
+  return result;
+}
+
+// Block x: row x of [rows, pitch]: logits become *loss_scale (null: 1) times d loss / d logits, 0 outside the slice.
+template <bool kVector, typename T>
+__global__ void __launch_bounds__(kThreads, 2)
+    cross_entropy_parts_kernel(const int32_t* targets, const float* count, const float* loss_scale, VocabSlice slice,
+                               const float* parts, int64_t slices, int64_t pitch, T* logits) {
+  constexpr int kN = kPackSize<T>, kStride = kThreads * kN;
+  const int64_t row_index = blockIdx.x;
+  const int64_t mine = static_cast<int>(threadIdx.x) * kN;
+  T* row = logits + row_index * pitch;
+  Pack<T, kN> packs[kAhead];
+  const auto load_packs = [&](int64_t first) {
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) packs[a] = load_pack<kVector, kN, T>(row, first + a * kStride, pitch);
+  };
+  load_packs(mine);  // On their way while the parts are waited for.
+  const int64_t target = targets[row_index], column = target - slice.first;
+  if (target < 0 || target >= slice.vocab) {  // The whole block.
+    const Pack<T, kN> zeros{};
+    for (int64_t at = mine; at < pitch; at += kStride) store_pack<kVector, kN>(row, at, pitch, zeros);
+    return;
+  }
+  const RowSum sum = combine_parts(parts, slices, gridDim.x, row_index);
+  const float slope = *count > 0.0f ? (loss_scale == nullptr ? 1.0f : *loss_scale) / *count : 0.0f;
+  const float inverse_sum = 1.0f / sum.all.sum, scale = inverse_sum * slope, exponent = sum.all.exponent;
+  for (int64_t first = mine; first < pitch; first += kAhead * kStride) {
+    if (first > mine) load_packs(first);
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) {
+      const int64_t at = first + a * kStride;
+      if (at >= pitch) break;
+      float gradient[kN];
+#pragma unroll
+      for (int i = 0; i < kN; ++i) gradient[i] = fast_exp2(fmaf(packs[a].get(i), kLog2E, -exponent)) * scale;
+      if (at + kN > slice.count) {
+#pragma unroll
+        for (int i = 0; i < kN; ++i) {
+          if (at + i >= slice.count) gradient[i] = 0.0f;
+        }
+      }
+      store_pack<kVector, kN>(row, at, pitch, rounded<T>(gradient));
+    }
+  }
+  // The target's, once more, by the thread that has just written it.
+  if (column >= 0 && column < slice.count && column / kN % kThreads == threadIdx.x) {
+    const float e = fast_exp2(fmaf(sum.at_target, kLog2E, -exponent));
+    row[column] = from_float<T>(fmaf(e, inverse_sum, -1.0f) * slope);
+  }
+}
+
+// A thread: the loss of a row, 0 without a target below `vocab`.
+__global__ void __launch_bounds__(kThreads) row_losses_kernel(const int32_t* targets, int64_t vocab, const float* parts,
+                                                              int64_t slices, int64_t rows, double* losses) {
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (row >= rows) return;
+  const bool valid = targets[row] >= 0 && targets[row] < vocab;
+  losses[row] = valid ? combine_parts(parts, slices, rows, row).loss() : 0.0;
+}
+
 // loss += sum of losses / count. No target at all: nothing to divide, and every row is zero.
 __global__ void __launch_bounds__(kSumThreads)
     sum_losses_kernel(const double* losses, int64_t rows, const float* count, float* loss) {
@@ -192,6 +333,11 @@ __global__ void __launch_bounds__(kSumThreads) count_valid_kernel(const int32_t*
   for (int64_t row = threadIdx.x; row < rows; row += kSumThreads) valid += targets[row] >= 0;
   valid = team_sum<kSumThreads>(valid);
   if (threadIdx.x == 0) *count += static_cast<float>(valid);
+}
+
+cudaError_t add_losses(cudaStream_t stream, const double* losses, int64_t rows, In count, InOut loss) {
+  sum_losses_kernel<<<1, kSumThreads, 0, stream>>>(losses, rows, source<float>(count), target<float>(loss));
+  return cudaGetLastError();
 }
 
 // How many blocks share a row, and the shared memory that each then needs for its part; 0: a row is too long for any,
@@ -276,10 +422,21 @@ absl::Status launch(const char* op, cudaStream_t stream, Workspaces& workspaces,
       });
     });
   });
-  if (error == cudaSuccess) {
-    sum_losses_kernel<<<1, kSumThreads, 0, stream>>>(losses, rows, source<float>(count), target<float>(loss));
-    error = cudaGetLastError();
-  }
+  if (error == cudaSuccess) error = add_losses(stream, losses, rows, count, loss);
+  return to_status(error, op);
+}
+
+// Of targets below `vocab`.
+absl::Status add_loss_of_parts(const char* op, cudaStream_t stream, Workspaces& workspaces, In targets, int64_t vocab,
+                               In count, In parts, InOut loss) {
+  const int64_t rows = targets.elements(), slices = parts.elements() / (3 * rows);
+  const auto memory = workspaces.get(op, stream, static_cast<size_t>(rows) * sizeof(double));
+  if (!memory.ok()) return memory.status();
+  double* losses = reinterpret_cast<double*>(*memory);
+  row_losses_kernel<<<static_cast<unsigned>(ceil_div(rows, kThreads)), kThreads, 0, stream>>>(
+      source<int32_t>(targets), vocab, source<float>(parts), slices, rows, losses);
+  cudaError_t error = cudaGetLastError();
+  if (error == cudaSuccess) error = add_losses(stream, losses, rows, count, loss);
   return to_status(error, op);
 }
 
@@ -304,6 +461,51 @@ absl::Status CudaKernels::cross_entropy_loss(Stream& stream, In targets, In coun
   constexpr const char* kOp = "cross_entropy_loss";
   if (absl::Status s = check_cross_entropy(kOp, targets, count, In(), vocab, logits, loss); !s.ok()) return s;
   return launch<false>(kOp, handle_of(stream), workspaces_, targets, count, In(), vocab, logits, loss);
+}
+
+absl::Status CudaKernels::softmax_parts(Stream& stream, In targets, const VocabSlice& slice, In logits, Out parts) {
+  if (absl::Status s = check_softmax_parts(targets, slice, logits, parts); !s.ok()) return s;
+  const int64_t rows = targets.elements(), pitch = logits.cols();
+  with_type(logits.dtype, [&](auto type) {
+    using T = decltype(type);
+    constexpr int kN = kPackSize<T>;
+    const T* from = source<T>(logits);
+    with_bool(pitch % kN == 0 && fits_packs<kN>(from), [&](auto vector) {
+      softmax_parts_kernel<vector.value><<<static_cast<unsigned>(rows), kThreads, 0, handle_of(stream)>>>(
+          source<int32_t>(targets), slice, pitch, from, target<float>(parts));
+    });
+  });
+  return to_status(cudaGetLastError(), "softmax_parts");
+}
+
+absl::Status CudaKernels::cross_entropy_parts(Stream& stream, In targets, In count, In loss_scale,
+                                              const VocabSlice& slice, In parts, InOut logits, InOut loss) {
+  constexpr const char* kOp = "cross_entropy_parts";
+  if (absl::Status s = check_cross_entropy_parts(targets, count, loss_scale, slice, parts, logits, loss); !s.ok()) {
+    return s;
+  }
+  const cudaStream_t on = handle_of(stream);
+  absl::Status status = add_loss_of_parts(kOp, on, workspaces_, targets, slice.vocab, count, parts, loss);
+  if (!status.ok()) return status;
+  const int64_t rows = targets.elements(), pitch = logits.cols(), slices = parts.elements() / (3 * rows);
+  with_type(logits.dtype, [&](auto type) {
+    using T = decltype(type);
+    constexpr int kN = kPackSize<T>;
+    T* at = target<T>(logits);
+    with_bool(pitch % kN == 0 && fits_packs<kN>(at), [&](auto vector) {
+      cross_entropy_parts_kernel<vector.value><<<static_cast<unsigned>(rows), kThreads, 0, on>>>(
+          source<int32_t>(targets), source<float>(count), source<float>(loss_scale), slice, source<float>(parts),
+          slices, pitch, at);
+    });
+  });
+  return to_status(cudaGetLastError(), kOp);
+}
+
+absl::Status CudaKernels::cross_entropy_loss_parts(Stream& stream, In targets, In count, In parts, InOut loss) {
+  constexpr const char* kOp = "cross_entropy_loss_parts";
+  if (absl::Status s = check_cross_entropy_loss_parts(targets, count, parts, loss); !s.ok()) return s;
+  constexpr int64_t kAnyTarget = std::numeric_limits<int64_t>::max();
+  return add_loss_of_parts(kOp, handle_of(stream), workspaces_, targets, kAnyTarget, count, parts, loss);
 }
 
 }  // namespace telar::backend::cuda

@@ -1,7 +1,8 @@
 // The class behind create_kernels(). One .cu an op family defines its methods: layer_norm.cu, cross_entropy.cu, ...
 //
 // Ids and targets live on the device, so nobody looks at them before the launch: an id outside [0, V) counts as a row
-// of zeros that gets no gradient, a target of `vocab` or more as none. The data loader checks them.
+// of zeros that gets no gradient, a target of `vocab` or more as none; but cross_entropy_loss_parts() knows no `vocab`.
+// The data loader checks them.
 #pragma once
 
 #include <memory>
@@ -25,8 +26,10 @@ class CudaKernels final : public Kernels {
   absl::Status add(Stream&, In a, In b, Out y) override;
   absl::Status random_normal(Stream&, RandomKey key, float stddev, Out x) override;
 
-  absl::Status embedding(Stream&, In ids, In table, In positions, int64_t sequence, Out y) override;
-  absl::Status embedding_backward(Stream&, In ids, In dy, int64_t sequence, InOut dtable, InOut dpositions) override;
+  absl::Status embedding(Stream&, In ids, const VocabSlice& slice, In table, In positions, int64_t sequence,
+                         Out y) override;
+  absl::Status embedding_backward(Stream&, In ids, const VocabSlice& slice, In dy, int64_t sequence, InOut dtable,
+                                  InOut dpositions) override;
 
   absl::Status linear(Stream&, In x, In weight, In bias, Out y) override;
   absl::Status linear_gelu(Stream&, In x, In weight, In bias, Out before, Out after) override;
@@ -55,6 +58,10 @@ class CudaKernels final : public Kernels {
   absl::Status cross_entropy(Stream&, In targets, In count, In loss_scale, int64_t vocab, InOut logits,
                              InOut loss) override;
   absl::Status cross_entropy_loss(Stream&, In targets, In count, int64_t vocab, In logits, InOut loss) override;
+  absl::Status softmax_parts(Stream&, In targets, const VocabSlice& slice, In logits, Out parts) override;
+  absl::Status cross_entropy_parts(Stream&, In targets, In count, In loss_scale, const VocabSlice& slice, In parts,
+                                   InOut logits, InOut loss) override;
+  absl::Status cross_entropy_loss_parts(Stream&, In targets, In count, In parts, InOut loss) override;
 
   absl::Status sum_squares(Stream&, In x, InOut sum) override;
   absl::Status clip_scale(Stream&, In sum_squares, In loss_scale, float max_norm, Out norm, Out scale) override;

@@ -14,18 +14,18 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / 32;
 
-// Block x: token x. `positions` may be null.
+// Block x: token x. `table` holds the ids of `slice`; `positions` may be null.
 template <bool kVector, typename T, typename W>
 __global__ void __launch_bounds__(kThreads)
-    embedding_kernel(const int32_t* ids, const W* __restrict__ table, const W* __restrict__ positions, int64_t vocab,
+    embedding_kernel(const int32_t* ids, VocabSlice slice, const W* __restrict__ table, const W* __restrict__ positions,
                      int64_t sequence, int64_t width, T* y) {
   constexpr int kN = kPackSize<T>;
   const int64_t token = blockIdx.x;
-  const int64_t id = ids[token];
-  const bool known = id >= 0 && id < vocab;
+  const int64_t row = ids[token] - slice.first;
+  const bool known = row >= 0 && row < slice.count;
   for (int64_t at = threadIdx.x * kN; at < width; at += kThreads * kN) {
     Pack<W, kN> word{}, position{};
-    if (known) word = load_pack<kVector, kN>(table + id * width, at, width);
+    if (known) word = load_pack<kVector, kN>(table + row * width, at, width);
     if (positions != nullptr) position = load_pack<kVector, kN>(positions + token % sequence * width, at, width);
     Pack<T, kN> sum;
 #pragma unroll
@@ -34,14 +34,14 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// What is sorted: the ids, and the tokens that have them. An id outside the vocabulary becomes `vocab`, the last of
-// all.
-__global__ void __launch_bounds__(kThreads)
-    sort_keys_kernel(const int32_t* ids, int64_t tokens, uint32_t vocab, uint32_t* keys, uint32_t* order) {
+// What is sorted: rows of the table that ids [first, first + vocab) have, and the tokens with these ids. Any other id
+// becomes `vocab`, the last of all. In what follows, `vocab` is the slice's and an id its row.
+__global__ void __launch_bounds__(kThreads) sort_keys_kernel(const int32_t* ids, int64_t tokens, int64_t first,
+                                                             uint32_t vocab, uint32_t* keys, uint32_t* order) {
   const int64_t token = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (token >= tokens) return;
-  const uint32_t id = static_cast<uint32_t>(ids[token]);
-  keys[token] = id < vocab ? id : vocab;
+  const int64_t row = ids[token] - first;
+  keys[token] = row >= 0 && row < vocab ? static_cast<uint32_t>(row) : vocab;
   order[token] = static_cast<uint32_t>(token);
 }
 
@@ -147,10 +147,10 @@ struct SortedTokens {
   float* heads;  // Of `segments` rows of `width`.
 };
 
-absl::StatusOr<SortedTokens> sort_tokens(cudaStream_t stream, Workspaces& workspaces, In ids, int64_t vocab,
+absl::StatusOr<SortedTokens> sort_tokens(cudaStream_t stream, Workspaces& workspaces, In ids, const VocabSlice& slice,
                                          int64_t width) {
   constexpr const char* kOp = "embedding_backward";
-  const int64_t tokens = ids.elements();
+  const int64_t tokens = ids.elements(), vocab = slice.count;
   if (tokens > std::numeric_limits<int32_t>::max() || vocab >= std::numeric_limits<int32_t>::max()) {
     return absl::UnimplementedError(absl::StrCat(kOp, ": got ", tokens, " tokens, a vocabulary of ", vocab,
                                                  ", the CUDA kernel takes less than 2^31 of each"));
@@ -172,7 +172,7 @@ absl::StatusOr<SortedTokens> sort_tokens(cudaStream_t stream, Workspaces& worksp
   keys = cub::DoubleBuffer<uint32_t>(lists, lists + list);
   order = cub::DoubleBuffer<uint32_t>(lists + 2 * list, lists + 3 * list);
   sort_keys_kernel<<<static_cast<unsigned>(ceil_div(tokens, kThreads)), kThreads, 0, stream>>>(
-      source<int32_t>(ids), tokens, static_cast<uint32_t>(vocab), keys.Current(), order.Current());
+      source<int32_t>(ids), tokens, slice.first, static_cast<uint32_t>(vocab), keys.Current(), order.Current());
   error = cudaGetLastError();
   if (error == cudaSuccess) {
     error = cub::DeviceRadixSort::SortPairs(heads + heads_bytes, sort_bytes, keys, order, static_cast<int>(tokens), 0,
@@ -182,10 +182,47 @@ absl::StatusOr<SortedTokens> sort_tokens(cudaStream_t stream, Workspaces& worksp
   return SortedTokens{keys.Current(), order.Current(), segments, reinterpret_cast<float*>(heads)};
 }
 
+cudaError_t add_rows(cudaStream_t stream, const SortedTokens& sorted, uint32_t vocab, In dy, InOut dtable) {
+  const int64_t tokens = dy.rows(), width = dy.cols();
+  float* to = target<float>(dtable);
+  cudaError_t error = with_type(dy.dtype, [&](auto type) {
+    using T = decltype(type);
+    constexpr int kN = kPackSize<T>;
+    const T* from = source<T>(dy);
+    const dim3 runs(static_cast<unsigned>(ceil_div(sorted.segments, kWarps)),
+                    static_cast<unsigned>(ceil_div(width, 32 * kN)));
+    with_bool(width % kN == 0 && fits_packs<kN>(from) && fits_packs<kN>(to), [&](auto vector) {
+      add_runs_kernel<vector.value>
+          <<<runs, kThreads, 0, stream>>>(sorted.keys, sorted.order, tokens, vocab, from, width, to, sorted.heads);
+    });
+    return cudaGetLastError();
+  });
+  if (error != cudaSuccess) return error;
+  const dim3 parts(static_cast<unsigned>(sorted.segments), static_cast<unsigned>(ceil_div(width, kThreads)));
+  add_heads_kernel<<<parts, kThreads, 0, stream>>>(sorted.keys, sorted.segments, vocab, sorted.heads, width, to);
+  return cudaGetLastError();
+}
+
+cudaError_t add_positions(cudaStream_t stream, In dy, int64_t sequence, InOut dpositions) {
+  const int64_t tokens = dy.rows(), width = dy.cols();
+  with_type(dy.dtype, [&](auto type) {
+    using T = decltype(type);
+    constexpr int kN = kPackSize<T>;
+    const T* from = source<T>(dy);
+    const dim3 places(static_cast<unsigned>(sequence), static_cast<unsigned>(ceil_div(width, kThreads * kN)));
+    with_bool(width % kN == 0 && fits_packs<kN>(from), [&](auto vector) {
+      add_positions_kernel<vector.value>
+          <<<places, kThreads, 0, stream>>>(from, tokens, sequence, width, target<float>(dpositions));
+    });
+  });
+  return cudaGetLastError();
+}
+
 }  // namespace
 
-absl::Status CudaKernels::embedding(Stream& stream, In ids, In table, In positions, int64_t sequence, Out y) {
-  if (absl::Status status = check_embedding(ids, table, positions, sequence, y); !status.ok()) return status;
+absl::Status CudaKernels::embedding(Stream& stream, In ids, const VocabSlice& slice, In table, In positions,
+                                    int64_t sequence, Out y) {
+  if (absl::Status status = check_embedding(ids, slice, table, positions, sequence, y); !status.ok()) return status;
   const int64_t width = table.cols();
   with_types(table.dtype, y.dtype, [&](auto weight, auto type) {
     using W = decltype(weight);
@@ -196,45 +233,27 @@ absl::Status CudaKernels::embedding(Stream& stream, In ids, In table, In positio
     const bool fits = width % kN == 0 && fits_packs<kN>(words) && fits_packs<kN>(places) && fits_packs<kN>(to);
     with_bool(fits, [&](auto vector) {
       embedding_kernel<vector.value><<<static_cast<unsigned>(ids.elements()), kThreads, 0, handle_of(stream)>>>(
-          source<int32_t>(ids), words, places, table.rows(), sequence, width, to);
+          source<int32_t>(ids), slice, words, places, sequence, width, to);
     });
   });
   return to_status(cudaGetLastError(), "embedding");
 }
 
-absl::Status CudaKernels::embedding_backward(Stream& stream, In ids, In dy, int64_t sequence, InOut dtable,
-                                             InOut dpositions) {
-  if (absl::Status status = check_embedding_backward(ids, dy, sequence, dtable, dpositions); !status.ok()) {
+absl::Status CudaKernels::embedding_backward(Stream& stream, In ids, const VocabSlice& slice, In dy, int64_t sequence,
+                                             InOut dtable, InOut dpositions) {
+  constexpr const char* kOp = "embedding_backward";
+  if (absl::Status status = check_embedding_backward(ids, slice, dy, sequence, dtable, dpositions); !status.ok()) {
     return status;
   }
   const cudaStream_t on = handle_of(stream);
-  const int64_t tokens = ids.elements(), width = dy.cols();
-  const auto sorted = sort_tokens(on, workspaces_, ids, dtable.rows(), width);
-  if (!sorted.ok()) return sorted.status();
-  const cudaError_t error = with_type(dy.dtype, [&](auto type) {
-    using T = decltype(type);
-    constexpr int kN = kPackSize<T>;
-    const T* from = source<T>(dy);
-    float* to = target<float>(dtable);
-    const auto vocab = static_cast<uint32_t>(dtable.rows());
-    return with_bool(width % kN == 0 && fits_packs<kN>(from) && fits_packs<kN>(to), [&](auto vector) {
-      const dim3 runs(static_cast<unsigned>(ceil_div(sorted->segments, kWarps)),
-                      static_cast<unsigned>(ceil_div(width, 32 * kN)));
-      add_runs_kernel<vector.value>
-          <<<runs, kThreads, 0, on>>>(sorted->keys, sorted->order, tokens, vocab, from, width, to, sorted->heads);
-      cudaError_t first = cudaGetLastError();
-      if (first != cudaSuccess) return first;
-      const dim3 parts(static_cast<unsigned>(sorted->segments), static_cast<unsigned>(ceil_div(width, kThreads)));
-      add_heads_kernel<<<parts, kThreads, 0, on>>>(sorted->keys, sorted->segments, vocab, sorted->heads, width, to);
-      first = cudaGetLastError();
-      if (first != cudaSuccess || dpositions.absent()) return first;
-      const dim3 places(static_cast<unsigned>(sequence), static_cast<unsigned>(ceil_div(width, kThreads * kN)));
-      add_positions_kernel<vector.value>
-          <<<places, kThreads, 0, on>>>(from, tokens, sequence, width, target<float>(dpositions));
-      return cudaGetLastError();
-    });
-  });
-  return to_status(error, "embedding_backward");
+  if (slice.count > 0) {
+    const auto sorted = sort_tokens(on, workspaces_, ids, slice, dy.cols());
+    if (!sorted.ok()) return sorted.status();
+    const cudaError_t error = add_rows(on, *sorted, static_cast<uint32_t>(slice.count), dy, dtable);
+    if (absl::Status status = to_status(error, kOp); !status.ok()) return status;
+  }
+  if (dpositions.absent()) return absl::OkStatus();
+  return to_status(add_positions(on, dy, sequence, dpositions), kOp);
 }
 
 }  // namespace telar::backend::cuda

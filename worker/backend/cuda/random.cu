@@ -31,33 +31,46 @@ __device__ void box_muller(uint32_t a, uint32_t b, double& x, double& y) {
   y = radius * sine;
 }
 
-// A thread makes the four elements of one block of the whole tensor, and writes those that this part of it holds.
+// A thread makes the four elements of one block of the whole tensor, and writes those that this part of it holds, of
+// one row of the slice: threads [i per_row, (i + 1) per_row) have the blocks that row first_row + i touches.
 template <typename T>
-__global__ void __launch_bounds__(kThreads) random_normal_kernel(RandomKey key, float stddev, int64_t elements, T* x) {
-  const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  const uint64_t block = key.first / 4 + static_cast<uint64_t>(index);
+__global__ void __launch_bounds__(kThreads)
+    random_normal_kernel(RandomKey key, float stddev, uint64_t first_row, uint64_t per_row, int64_t elements, T* x) {
+  const uint64_t index = static_cast<uint64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const uint64_t row = first_row + index / per_row, start = key.first + row * key.stride;
+  const uint64_t block = start / 4 + index % per_row;
   const uint4 words =
       philox(make_uint4(static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), key.tensor, key.purpose),
              make_uint2(static_cast<uint32_t>(key.seed), static_cast<uint32_t>(key.seed >> 32)));
   double values[4];
   box_muller(words.x, words.y, values[0], values[1]);
   box_muller(words.z, words.w, values[2], values[3]);
-  const int64_t at = 4 * index - static_cast<int64_t>(key.first % 4);
+  const int64_t column = static_cast<int64_t>(4 * block - start);  // Down to -3.
+  const int64_t at = static_cast<int64_t>(row * key.row - key.offset) + column;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    if (at + i >= 0 && at + i < elements) x[at + i] = from_float<T>(static_cast<float>(values[i] * stddev));
+    const bool in_row = column + i >= 0 && column + i < static_cast<int64_t>(key.row);
+    if (in_row && at + i >= 0 && at + i < elements) x[at + i] = from_float<T>(static_cast<float>(values[i] * stddev));
   }
 }
 
 }  // namespace
 
 absl::Status CudaKernels::random_normal(Stream& stream, RandomKey key, float stddev, Out x) {
-  if (absl::Status status = check_random_normal(stddev, x); !status.ok()) return status;
+  if (absl::Status status = check_random_normal(key, stddev, x); !status.ok()) return status;
   if (x.elements() == 0) return absl::OkStatus();
-  const int64_t blocks_of_four = ceil_div(x.elements() + static_cast<int64_t>(key.first % 4), 4);
+  const auto elements = static_cast<uint64_t>(x.elements());
+  if (key.row == 0) {  // One row, that starts with the view.
+    key.first += key.offset;
+    key.offset = 0;
+    key.row = elements;
+  }
+  const uint64_t first_row = key.offset / key.row, rows = (key.offset + elements - 1) / key.row - first_row + 1;
+  const uint64_t per_row = (key.row + 2) / 4 + 1;  // The most blocks of four that so many elements touch.
+  const auto threads = static_cast<int64_t>(rows * per_row);
   with_type(x.dtype, [&](auto type) {
-    random_normal_kernel<<<static_cast<unsigned>(ceil_div(blocks_of_four, kThreads)), kThreads, 0, handle_of(stream)>>>(
-        key, stddev, x.elements(), target<decltype(type)>(x));
+    random_normal_kernel<<<static_cast<unsigned>(ceil_div(threads, kThreads)), kThreads, 0, handle_of(stream)>>>(
+        key, stddev, first_row, per_row, x.elements(), target<decltype(type)>(x));
   });
   return to_status(cudaGetLastError(), "random_normal");
 }

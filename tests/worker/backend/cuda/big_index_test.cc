@@ -116,6 +116,23 @@ TEST_F(CudaBigIndexTest, CrossEntropy) {
   expect_same(logits, small, "cross_entropy");
 }
 
+TEST_F(CudaBigIndexTest, CrossEntropyOfSlices) {
+  const int64_t vocab = 50257, pitch = 25152, rows = (int64_t{1} << 31) / pitch + 5;
+  const VocabSlice slice{0, 25129, vocab};
+  const View logits = normal(kType, {rows, pitch}), small = copy_of_last(logits);
+  const Tensor targets = ids(integers(rows, 0, static_cast<int32_t>(vocab - 1)));
+  const View small_targets = copy_of_last(targets.in());
+  const View parts = uninitialized(DType::kF32, {3, rows}), small_parts = uninitialized(DType::kF32, {3, kLast});
+  Tensor count = filled(DType::kF32, {1}, 7), loss = filled(DType::kF32, {1}, 0);
+  ok(kernels().softmax_parts(stream(), targets.in(), slice, In(logits), Out(parts)));
+  ok(kernels().softmax_parts(stream(), In(small_targets), slice, In(small), Out(small_parts)));
+  ok(kernels().cross_entropy_parts(stream(), targets.in(), count.in(), In(), slice, In(parts), InOut(logits),
+                                   loss.inout()));
+  ok(kernels().cross_entropy_parts(stream(), In(small_targets), count.in(), In(), slice, In(small_parts), InOut(small),
+                                   loss.inout()));
+  expect_same(logits, small, "cross_entropy_parts");
+}
+
 TEST_F(CudaBigIndexTest, RopeAndEmbedding) {
   const AttentionDims small_dims{1, kLast, 12, 12, 64};
   const int64_t width = 3 * 768, rows = ((int64_t{1} << 31) / width / kLast + 2) * kLast;
@@ -128,8 +145,8 @@ TEST_F(CudaBigIndexTest, RopeAndEmbedding) {
 
   const Tensor id = ids(integers(rows, 0, 99));
   const View words = normal(kType, {100, width}), small_ids = copy_of_last(id.in());
-  ok(kernels().embedding(stream(), id.in(), In(words), In(), kLast, Out(qkv)));
-  ok(kernels().embedding(stream(), In(small_ids), In(words), In(), kLast, Out(small)));
+  ok(kernels().embedding(stream(), id.in(), {0, 100, 100}, In(words), In(), kLast, Out(qkv)));
+  ok(kernels().embedding(stream(), In(small_ids), {0, 100, 100}, In(words), In(), kLast, Out(small)));
   expect_same(qkv, small, "embedding");
 }
 

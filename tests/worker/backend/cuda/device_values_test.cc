@@ -34,14 +34,24 @@ TEST_F(CudaDeviceValuesTest, RandomNumbersAreThoseOfTheCpu) {
   }
 }
 
+TEST_F(CudaDeviceValuesTest, RandomNumbersOfABoxAreThoseOfTheCpu) {
+  for (uint64_t width : {uint64_t{1}, uint64_t{6}, uint64_t{1000}}) {
+    const RandomKey key{
+        .seed = 9, .purpose = 3, .tensor = 17, .first = 5, .row = width, .stride = 1003, .offset = width / 2};
+    Tensor x = filled(DType::kF32, {7001}, 0);
+    ok(kernels().random_normal(stream(), key, 0.02f, x.out()));
+    expect_close(x.values(), on_cpu(key, 7001), {1e-12, 1.3e-7}, "x");
+  }
+}
+
 TEST_F(CudaDeviceValuesTest, IdsOutsideTheVocabularyAreRowsOfZeros) {
   Tensor table = filled(DType::kF32, {3, 8}, 2), y = filled(DType::kF32, {4, 8}, -9);
-  ok(kernels().embedding(stream(), ids({0, -1, 3, 2}).in(), table.in(), In(), 4, y.out()));
+  ok(kernels().embedding(stream(), ids({0, -1, 3, 2}).in(), {0, 3, 3}, table.in(), In(), 4, y.out()));
   Values want(32, 2.0);
   std::fill(want.begin() + 8, want.begin() + 24, 0.0);
   EXPECT_EQ(y.values(), want);
   Tensor dy = filled(DType::kF32, {4, 8}, 1), dtable = filled(DType::kF32, {3, 8}, 0);
-  ok(kernels().embedding_backward(stream(), ids({0, -1, 3, 2}).in(), dy.in(), 4, dtable.inout(), InOut()));
+  ok(kernels().embedding_backward(stream(), ids({0, -1, 3, 2}).in(), {0, 3, 3}, dy.in(), 4, dtable.inout(), InOut()));
   Values want_dtable(24, 1.0);
   std::fill(want_dtable.begin() + 8, want_dtable.begin() + 16, 0.0);
   EXPECT_EQ(dtable.values(), want_dtable);
@@ -51,6 +61,19 @@ TEST_F(CudaDeviceValuesTest, TargetsOutsideTheVocabularyAreNone) {
   Tensor logits = tensor(DType::kF32, {2, 5}, random(10)), count = filled(DType::kF32, {1}, 1);
   Tensor loss = filled(DType::kF32, {1}, 1.5);
   ok(kernels().cross_entropy(stream(), ids({4, 1000000}).in(), count.in(), In(), 4, logits.inout(), loss.inout()));
+  EXPECT_EQ(loss.values()[0], 1.5);
+  EXPECT_EQ(logits.values(), Values(10, 0.0));
+}
+
+TEST_F(CudaDeviceValuesTest, TargetsOutsideTheVocabularyOfSlicesAreNone) {
+  Tensor logits = tensor(DType::kF32, {2, 5}, random(10)), count = filled(DType::kF32, {1}, 1);
+  Tensor loss = filled(DType::kF32, {1}, 1.5), parts = filled(DType::kF32, {3, 2}, -9);
+  const VocabSlice slice{0, 4, 8};
+  ok(kernels().softmax_parts(stream(), ids({8, 1000000}).in(), slice, logits.in(), parts.out()));
+  EXPECT_EQ(parts.values()[4], 0);
+  EXPECT_EQ(parts.values()[5], 0);
+  ok(kernels().cross_entropy_parts(stream(), ids({8, 1000000}).in(), count.in(), In(), slice, parts.in(),
+                                   logits.inout(), loss.inout()));
   EXPECT_EQ(loss.values()[0], 1.5);
   EXPECT_EQ(logits.values(), Values(10, 0.0));
 }
