@@ -4,6 +4,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -75,9 +76,10 @@ class FakeDevice final : public backend::Device {
     return graph;
   }
   backend::Kernels& kernels() override { return inner_->kernels(); }
-  absl::StatusOr<std::unique_ptr<backend::Communicator>> create_communicator(
-      backend::KeyValueStore& store, const backend::CommunicatorOptions& options) override {
-    return inner_->create_communicator(store, options);
+  absl::StatusOr<std::vector<std::unique_ptr<backend::Communicator>>> create_communicators(
+      backend::KeyValueStore& store, const backend::GangOptions& options,
+      std::span<const backend::Group> groups) override {
+    return inner_->create_communicators(store, options, groups);
   }
   absl::Status copy_to_device(const void* host, std::byte* device, size_t bytes) override {
     ++counts.synchronizations;

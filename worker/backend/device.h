@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,8 +35,8 @@ class Stream {
   virtual void submit(const std::function<absl::Status(Stream&)>& work) = 0;
   virtual void record(Event&) = 0;
   virtual void wait(Event&) = 0;  // Later work of this stream starts after the event's record.
-  // Copies in the stream's order and returns at once. Each end is device memory or memory of allocate_pinned(), and
-  // stays as it is until the copy is done.
+  // Copies in the stream's order and returns at once; by work of this stream: as part of it. Each end is device memory
+  // or memory of allocate_pinned(), and stays as it is until the copy is done.
   virtual void copy(void* to, const void* from, size_t bytes) = 0;
   virtual absl::Status synchronize() = 0;  // Blocks the host until all submitted work is done.
 };
@@ -117,9 +118,13 @@ class Device {
   virtual absl::StatusOr<std::unique_ptr<Graph>> capture(Stream& origin,
                                                          const std::function<absl::Status()>& issue) = 0;
   virtual Kernels& kernels() = 0;
-  // Blocks until all members called it with the same name.
-  virtual absl::StatusOr<std::unique_ptr<Communicator>> create_communicator(KeyValueStore&,
-                                                                            const CommunicatorOptions&) = 0;
+  // A communicator a group, in the order of `groups`. Blocks until all members of all of them are there. Every rank
+  // lists the groups that it is in, in one order over all groups: then no rank waits for one that waits for it.
+  virtual absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> create_communicators(
+      KeyValueStore& store, const GangOptions& options, std::span<const Group> groups) = 0;
+  // The same for one group.
+  absl::StatusOr<std::unique_ptr<Communicator>> create_communicator(KeyValueStore& store,
+                                                                    const CommunicatorOptions& options);
   // Host <-> device, host-blocking, for set-up, checkpoints and results; not for use inside a step.
   virtual absl::Status copy_to_device(const void* host, std::byte* device, size_t bytes) = 0;
   virtual absl::Status copy_to_host(const std::byte* device, void* host, size_t bytes) = 0;

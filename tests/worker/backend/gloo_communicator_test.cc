@@ -177,6 +177,66 @@ TEST_P(GlooPeers, SendAndReceiveRoundTheRing) {
   });
 }
 
+// Everyone at once, at every distance; with two members both ends are the same peer.
+TEST_P(GlooPeers, ExchangeRoundTheRing) {
+  const int size = GetParam();
+  run_group(size, [&](Communicator& communicator, Stream& stream) {
+    const int rank = communicator.rank();
+    for (int distance = 1; distance < size; ++distance) {
+      const int to = (rank + distance) % size, from = (rank + size - distance) % size;
+      for (int64_t count : {0, 1, 16384, 131072, 131073, 400001}) {
+        std::vector<Bf16> x = random_values<Bf16>(count, rank + 10 * distance), y(count);
+        ASSERT_EQ(communicator.exchange(stream, to, In(view_of(x)), from, Out(view_of(y))), absl::OkStatus());
+        EXPECT_TRUE(same_bits(y, random_values<Bf16>(count, from + 10 * distance))) << count << " from " << from;
+      }
+    }
+  });
+}
+
+TEST(GlooExchange, ItsHalvesMayBeSendsAndReceives) {
+  run_group(3, [&](Communicator& communicator, Stream& stream) {
+    const int rank = communicator.rank();
+    for (int64_t count : {5, 300001}) {
+      std::vector<float> x = random_values<float>(count, rank), y(count);
+      if (rank == 0) {
+        ASSERT_EQ(communicator.exchange(stream, 1, In(view_of(x)), 2, Out(view_of(y))), absl::OkStatus());
+        EXPECT_TRUE(same_bits(y, random_values<float>(count, 2)));
+      } else if (rank == 1) {
+        ASSERT_EQ(communicator.recv(stream, 0, Out(view_of(y))), absl::OkStatus());
+        EXPECT_TRUE(same_bits(y, random_values<float>(count, 0)));
+      } else {
+        ASSERT_EQ(communicator.send(stream, 0, In(view_of(x))), absl::OkStatus());
+      }
+    }
+  });
+}
+
+TEST(GlooExchange, RefusesUnequalSizesAndItself) {
+  run_group(2, [&](Communicator& communicator, Stream& stream) {
+    std::vector<float> x(4), y(5);
+    const absl::Status status = communicator.exchange(stream, 1 - communicator.rank(), In(view_of(x)),
+                                                      1 - communicator.rank(), Out(view_of(y)));
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("y: 5 elements, wanted 1 * 4"));
+  });
+  run_group(2, [&](Communicator& communicator, Stream& stream) {
+    std::vector<float> x(4), y(4);
+    const absl::Status status =
+        communicator.exchange(stream, communicator.rank(), In(view_of(x)), 1 - communicator.rank(), Out(view_of(y)));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("is this rank"));
+  });
+}
+
+TEST(GlooExchange, AnotherLengthThanThePeersIsTold) {
+  run_group(2, [&](Communicator& communicator, Stream& stream) {
+    const int64_t count = communicator.rank() == 0 ? 400000 : 500000;
+    std::vector<float> x(count), y(count);
+    const absl::Status status = communicator.exchange(stream, 1 - communicator.rank(), In(view_of(x)),
+                                                      1 - communicator.rank(), Out(view_of(y)));
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  });
+}
+
 TEST_P(GlooSizes, BarrierHoldsUntilAllAreThere) {
   const int size = GetParam();
   std::atomic<int> arrived{0};
@@ -354,8 +414,8 @@ TEST(GlooErrors, AMemberThatNeverConnectsIsNamedByItsKey) {
   options.connect_timeout = std::chrono::milliseconds(200);
   const absl::Status status = create_gloo_communicator(store, options).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
-  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("communicator 'lonely', connect, rank 0 of 2"),
-                                                   HasSubstr("missing keys: communicator/lonely/")));
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("gang 'lonely', connect, rank 0: "), HasSubstr("missing keys: communicator/lonely/")));
 }
 
 TEST(GlooErrors, OptionsAreChecked) {
@@ -366,7 +426,7 @@ TEST(GlooErrors, OptionsAreChecked) {
     return std::string(status.message());
   };
   EXPECT_THAT(message(options_for("", 0, 1)), HasSubstr("name is empty"));
-  EXPECT_THAT(message(options_for("a", 2, 2)), HasSubstr("rank 2 is not in [0, size = 2)"));
+  EXPECT_THAT(message(options_for("a", 2, 2)), HasSubstr("this rank, 2, is not in it"));
   EXPECT_THAT(message(options_for("a", 0, 0)), HasSubstr("size 0 is less than 1"));
   CommunicatorOptions options = options_for("a", 0, 2);
   options.listen_host = "";

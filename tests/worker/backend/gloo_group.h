@@ -43,6 +43,12 @@ inline CommunicatorOptions options_for(const std::string& name, int rank, int si
           .call_timeout = std::chrono::seconds(60)};
 }
 
+// One group, as Device::create_communicator() makes it.
+inline absl::StatusOr<std::unique_ptr<Communicator>> create_gloo_communicator(KeyValueStore& store,
+                                                                              const CommunicatorOptions& options) {
+  return create_device({}, nullptr, create_gloo_communicators)->create_communicator(store, options);
+}
+
 // Runs `body` once a rank, each on a thread of its own with a connected communicator. No body begins before all are
 // connected: a member that fails in its first call closes its connections, which a slower one may still be setting up.
 using RankBody = std::function<void(Communicator&, Stream&)>;

@@ -97,12 +97,12 @@ absl::StatusOr<std::unique_ptr<Graph>> CpuDevice::capture(Stream&, const std::fu
   return absl::UnimplementedError("the CPU has no graphs");
 }
 
-absl::StatusOr<std::unique_ptr<Communicator>> CpuDevice::create_communicator(KeyValueStore& store,
-                                                                             const CommunicatorOptions& options) {
+absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> CpuDevice::create_communicators(
+    KeyValueStore& store, const GangOptions& options, std::span<const Group> groups) {
   if (!communicators_) {
-    return absl::FailedPreconditionError(absl::StrCat("communicator '", options.name, "': this device has no network"));
+    return absl::FailedPreconditionError(absl::StrCat("gang '", options.name, "': this device has no network"));
   }
-  return communicators_(store, options);
+  return communicators_(store, options, groups);
 }
 
 absl::Status CpuDevice::copy_to_device(const void* host, std::byte* device, size_t bytes) {

@@ -22,8 +22,8 @@ class CpuDevice final : public Device {
   absl::StatusOr<double> seconds_between(Event& start, Event& stop) override;
   absl::StatusOr<std::unique_ptr<Graph>> capture(Stream& origin, const std::function<absl::Status()>& issue) override;
   Kernels& kernels() override { return *kernels_; }  // Only if it was made with some.
-  absl::StatusOr<std::unique_ptr<Communicator>> create_communicator(KeyValueStore& store,
-                                                                    const CommunicatorOptions& options) override;
+  absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> create_communicators(
+      KeyValueStore& store, const GangOptions& options, std::span<const Group> groups) override;
   absl::Status copy_to_device(const void* host, std::byte* device, size_t bytes) override;
   absl::Status copy_to_host(const std::byte* device, void* host, size_t bytes) override;
   absl::StatusOr<std::vector<KernelLaunch>> describe(Stream&, const std::function<absl::Status(Stream&)>&) override {

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <map>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,11 +21,18 @@ constexpr uint8_t kNoReduce = 0xff;
 constexpr uint32_t kMagic = 0x544c5231;  // "TLR1": a peer built from another packet layout is told apart.
 
 // Gloo matches messages by peer and slot, first in, first out.
-enum Slot : uint64_t { kPacketSlot = 1, kDataSlot, kPeerPacketSlot, kPeerDataSlot };
+enum Slot : uint64_t { kBlockSlot, kDataSlot, kPeerPacketSlot, kPeerDataSlot };
+static_assert(kPeerDataSlot < GlooChannel::kSlots);
 
-// A packet is a header, padded so that what follows is aligned, and up to kInlineBytes of payload.
+// Padded, so that what follows is aligned.
 constexpr size_t kHeaderBytes = 64;
-constexpr size_t kPacketBytes = kHeaderBytes + GlooCommunicator::kInlineBytes;
+
+// The most blocks that one round moves.
+int most_blocks(int size) {
+  int most = 1;
+  for (int distance = 1; distance < size; distance *= 2) most = std::max(most, std::min(distance, size - distance));
+  return most;
+}
 
 }  // namespace
 
@@ -63,54 +73,49 @@ struct GlooCommunicator::Parts {
   size_t bytes(int member) const { return static_cast<size_t>(count(member)) * width(); }
 };
 
-GlooCommunicator::GlooCommunicator(const CommunicatorOptions& options, std::unique_ptr<GlooMesh> mesh)
-    : options_(options), mesh_(std::move(mesh)), sent_(options.size), received_(options.size) {
+GlooCommunicator::GlooCommunicator(int rank, int size, std::chrono::milliseconds call_timeout,
+                                   std::unique_ptr<GlooChannel> channel)
+    : rank_(rank),
+      size_(size),
+      call_timeout_(call_timeout),
+      channel_(std::move(channel)),
+      sent_(size),
+      received_(size) {
   static_assert(sizeof(Header) <= kHeaderBytes && std::is_trivially_copyable_v<Header>);
-  if (mesh_ == nullptr) return;
-  packets_.resize(2 * options_.size * kPacketBytes);
-  for (int peer = 0; peer < options_.size; ++peer) {
-    in_.push_back(mesh_->wrap(inbox(peer), kPacketBytes));
-    out_.push_back(mesh_->wrap(outbox(peer), kPacketBytes));
-  }
+  if (size_ == 1) return;
+  const size_t most = most_blocks(size_);
+  packet_bytes_ = std::max(kHeaderBytes + kPacketBytes, 2 * kHeaderBytes * most);
+  inline_bytes_ = packet_bytes_ / most - kHeaderBytes;
+  // The last round's packet, of whatever length, begins behind less than size_ blocks.
+  const size_t block_bytes = size_ * (kHeaderBytes + inline_bytes_) + packet_bytes_;
+  blocks_ = std::make_unique_for_overwrite<std::byte[]>(block_bytes);
+  for (int distance = 1; distance < size_; distance *= 2) rounds_.push_back(channel_->wrap(blocks_.get(), block_bytes));
+  packet_ = std::make_unique_for_overwrite<std::byte[]>(packet_bytes_);
+  point_ = channel_->wrap(packet_.get(), packet_bytes_);
+  arrived_ = std::make_unique_for_overwrite<std::byte[]>(packet_bytes_);
+  arriving_ = channel_->wrap(arrived_.get(), packet_bytes_);
 }
 
 GlooCommunicator::~GlooCommunicator() = default;
 
-std::byte* GlooCommunicator::inbox(int peer) { return packets_.data() + 2 * peer * kPacketBytes; }
-std::byte* GlooCommunicator::outbox(int peer) { return inbox(peer) + kPacketBytes; }
-
 // Runs one call under the latch; turns what Gloo throws into a status.
 absl::Status GlooCommunicator::run(const Header& header, const std::function<absl::Status()>& body) {
   if (!error_.ok()) return error_;
-  absl::Status status;
   try {
-    if (mesh_ != nullptr) mesh_->start_call(options_.call_timeout);
-    status = body();
+    absl::Status status = channel_->start_call(kNames[header.kind], call_timeout_);
+    if (status.ok()) status = body();
+    if (status.ok()) return status;
+    error_ = channel_->annotate(status);
   } catch (const std::exception& problem) {
-    const int peer = mesh_ == nullptr ? -1 : mesh_->peer();
-    const std::string blame = peer < 0 ? "" : absl::StrCat("with rank ", peer, ": ");
-    const std::string message = absl::StrCat(blame, problem.what());
-    const bool late = mesh_ != nullptr && mesh_->expired();
-    status = late ? absl::DeadlineExceededError(message) : absl::UnavailableError(message);
+    error_ = channel_->error().ok() ? channel_->annotate(absl::InternalError(problem.what())) : channel_->error();
   }
-  if (status.ok()) return status;
-  error_ = absl::Status(
-      status.code(), absl::StrCat("communicator '", options_.name, "', ", kNames[header.kind], ", rank ", options_.rank,
-                                  " of ", options_.size, ": ", std::string(status.message())));
-  if (mesh_ != nullptr) mesh_->close();
+  channel_->fail(error_);
   return error_;
 }
 
-void GlooCommunicator::post_packet(const Header& header, int peer, uint64_t slot, Bytes payload) {
-  std::byte* const packet = outbox(peer);
-  std::memcpy(packet, &header, sizeof(header));
-  if (!payload.empty()) std::memcpy(packet + kHeaderBytes, payload.data(), payload.size());
-  mesh_->send(*out_[peer], peer, slot, 0, kHeaderBytes + payload.size());
-}
-
-absl::Status GlooCommunicator::check_packet(const Header& mine, int peer) const {
+absl::Status GlooCommunicator::check_header(const Header& mine, const std::byte* packet, int peer) const {
   Header theirs;
-  std::memcpy(&theirs, packets_.data() + 2 * peer * kPacketBytes, sizeof(theirs));
+  std::memcpy(&theirs, packet, sizeof(theirs));
   if (theirs == mine) return absl::OkStatus();
   if (theirs.magic != kMagic || theirs.kind > kBarrier) {
     return absl::UnavailableError(absl::StrCat("rank ", peer, " sent what is no packet of this program"));
@@ -119,42 +124,49 @@ absl::Status GlooCommunicator::check_packet(const Header& mine, int peer) const 
       absl::StrCat("the members disagree: rank ", peer, " makes ", theirs.describe(), ", this rank ", mine.describe()));
 }
 
-// One packet to and one from every peer. Inboxes take the longest packet whatever we expect, since a longer message
-// than its buffer ends the process. After this, all peers are in this call.
-absl::Status GlooCommunicator::exchange(Header header, const std::function<Bytes(int peer)>& payload) {
+// A block from everyone to everyone, of equally long payloads: in round k each member passes on the 2^k blocks that it
+// has. Receives take the longest packet whatever we expect, since a longer message than its buffer ends the process.
+// After this, all peers are in this call.
+absl::Status GlooCommunicator::exchange(Header header, Bytes payload) {
   header.sequence = collectives_++;
-  for (int distance = 1; distance < options_.size; ++distance) {
-    mesh_->recv(*in_[before(distance)], before(distance), kPacketSlot, 0, kPacketBytes);
+  stride_ = kHeaderBytes + payload.size();
+  std::memcpy(blocks_.get(), &header, sizeof(header));
+  if (!payload.empty()) std::memcpy(blocks_.get() + kHeaderBytes, payload.data(), payload.size());
+  for (size_t round = 0; round < rounds_.size(); ++round) {
+    const int distance = 1 << round;
+    channel_->recv(*rounds_[round], before(distance), kBlockSlot, distance * stride_, packet_bytes_);
   }
-  for (int distance = 1; distance < options_.size; ++distance) {
-    post_packet(header, after(distance), kPacketSlot, payload(after(distance)));
+  for (size_t round = 0; round < rounds_.size(); ++round) {
+    const int distance = 1 << round, count = std::min(distance, size_ - distance);
+    channel_->send(*rounds_[round], after(distance), kBlockSlot, 0, count * stride_);
+    channel_->wait_recv(*rounds_[round], before(distance));
+    for (int block = distance; block < distance + count; ++block) {
+      absl::Status status = check_header(header, blocks_.get() + block * stride_, before(block));
+      if (!status.ok()) return status;
+    }
   }
-  for (int distance = 1; distance < options_.size; ++distance) {
-    mesh_->wait_recv(*in_[before(distance)], before(distance));
-    if (absl::Status status = check_packet(header, before(distance)); !status.ok()) return status;
-  }
-  for (int distance = 1; distance < options_.size; ++distance) {
-    mesh_->wait_send(*out_[after(distance)], after(distance));
-  }
+  for (size_t round = 0; round < rounds_.size(); ++round) channel_->wait_send(*rounds_[round], after(1 << round));
   return absl::OkStatus();
 }
 
-// After an exchange whose payload for every peer was that peer's share: out = own share op those in the inboxes.
-void GlooCommunicator::reduce_inline(ReduceOp op, DType dtype, const std::byte* own, std::byte* out, int64_t elements) {
-  std::vector<const std::byte*> shares;
-  for (int member = 0; member < options_.size; ++member) {
-    shares.push_back(member == options_.rank ? own : inbox(member) + kHeaderBytes);
-  }
-  reduce_parts(op, dtype, shares, out, elements);
+// What `member` brought to the exchange.
+const std::byte* GlooCommunicator::payload_of(int member) const {
+  return blocks_.get() + before(member) * stride_ + kHeaderBytes;
+}
+
+std::vector<const std::byte*> GlooCommunicator::payloads(size_t offset) const {
+  std::vector<const std::byte*> all;
+  for (int member = 0; member < size_; ++member) all.push_back(payload_of(member) + offset);
+  return all;
 }
 
 // Sends part p of x to member p, and reduces this rank's part of everyone's x into `out`, chunk by chunk with the next
 // chunk on its way. Members are agreed on `parts`.
 void GlooCommunicator::reduce_parts_of_all(ReduceOp op, const Parts& parts, const std::byte* x, std::byte* out) {
-  const int members = options_.size, rank = options_.rank;
-  if (staging_.empty()) {
-    staging_.resize(2 * members * kChunkBytes);
-    for (int i = 0; i < 2 * members; ++i) chunks_.push_back(mesh_->wrap(&staging_[i * kChunkBytes], kChunkBytes));
+  const int members = size_, rank = rank_;
+  if (staging_ == nullptr) {
+    staging_ = std::make_unique_for_overwrite<std::byte[]>(2 * members * kChunkBytes);
+    for (int i = 0; i < 2 * members; ++i) chunks_.push_back(channel_->wrap(&staging_[i * kChunkBytes], kChunkBytes));
   }
   const int64_t step = static_cast<int64_t>(kChunkBytes / parts.width());
   const int64_t mine = parts.count(rank);
@@ -163,22 +175,22 @@ void GlooCommunicator::reduce_parts_of_all(ReduceOp op, const Parts& parts, cons
     const size_t bytes = std::min(step, mine - first) * parts.width();
     for (int distance = 1; distance < members; ++distance) {
       const int peer = before(distance);
-      mesh_->recv(*chunks_[first / step % 2 * members + peer], peer, kDataSlot, 0, bytes);
+      channel_->recv(*chunks_[first / step % 2 * members + peer], peer, kDataSlot, 0, bytes);
     }
   };
   post_receives(0);
   post_receives(step);
 
-  std::vector<GlooMesh::Buffer> sources(members);
+  std::vector<GlooChannel::Buffer> sources(members);
   for (int peer = 0; peer < members; ++peer) {
-    if (peer != rank) sources[peer] = mesh_->wrap(x + parts.offset(peer), parts.bytes(peer));
+    if (peer != rank) sources[peer] = channel_->wrap(x + parts.offset(peer), parts.bytes(peer));
   }
   for (int64_t first = 0; first < parts.count(0); first += step) {  // Member 0 has no smaller part than any other.
     for (int distance = 1; distance < members; ++distance) {
       const int peer = after(distance);
       if (first >= parts.count(peer)) continue;
       const size_t bytes = std::min(step, parts.count(peer) - first) * parts.width();
-      mesh_->send(*sources[peer], peer, kDataSlot, first * parts.width(), bytes);
+      channel_->send(*sources[peer], peer, kDataSlot, first * parts.width(), bytes);
     }
   }
 
@@ -186,7 +198,7 @@ void GlooCommunicator::reduce_parts_of_all(ReduceOp op, const Parts& parts, cons
   for (int64_t first = 0; first < mine; first += step) {
     const int64_t half = first / step % 2 * members;
     for (int distance = 1; distance < members; ++distance) {
-      mesh_->wait_recv(*chunks_[half + before(distance)], before(distance));
+      channel_->wait_recv(*chunks_[half + before(distance)], before(distance));
     }
     for (int member = 0; member < members; ++member) shares[member] = &staging_[(half + member) * kChunkBytes];
     shares[rank] = x + parts.offset(rank) + first * parts.width();
@@ -195,60 +207,32 @@ void GlooCommunicator::reduce_parts_of_all(ReduceOp op, const Parts& parts, cons
   }
   for (int peer = 0; peer < members; ++peer) {
     if (peer == rank) continue;
-    for (int64_t first = 0; first < parts.count(peer); first += step) mesh_->wait_send(*sources[peer], peer);
+    for (int64_t first = 0; first < parts.count(peer); first += step) channel_->wait_send(*sources[peer], peer);
   }
 }
 
 // Sends this rank's part of y to everyone, and receives theirs in place. Members are agreed on `parts`.
 void GlooCommunicator::gather_parts(const Parts& parts, std::byte* y) {
-  const int members = options_.size, rank = options_.rank;
-  std::vector<GlooMesh::Buffer> targets(members), sources(members);
+  const int members = size_, rank = rank_;
+  std::vector<GlooChannel::Buffer> targets(members), sources(members);
   for (int distance = 1; distance < members; ++distance) {
     const int peer = before(distance);
     if (parts.count(peer) == 0) continue;
-    targets[peer] = mesh_->wrap(y + parts.offset(peer), parts.bytes(peer));
-    mesh_->recv(*targets[peer], peer, kDataSlot);
+    targets[peer] = channel_->wrap(y + parts.offset(peer), parts.bytes(peer));
+    channel_->recv(*targets[peer], peer, kDataSlot);
   }
   for (int distance = 1; distance < members && parts.count(rank) > 0; ++distance) {
     const int peer = after(distance);
-    sources[peer] = mesh_->wrap(y + parts.offset(rank), parts.bytes(rank));
-    mesh_->send(*sources[peer], peer, kDataSlot);
+    sources[peer] = channel_->wrap(y + parts.offset(rank), parts.bytes(rank));
+    channel_->send(*sources[peer], peer, kDataSlot);
   }
   for (int distance = 1; distance < members; ++distance) {
-    if (targets[before(distance)]) mesh_->wait_recv(*targets[before(distance)], before(distance));
+    if (targets[before(distance)]) channel_->wait_recv(*targets[before(distance)], before(distance));
   }
   for (int distance = 1; distance < members; ++distance) {
-    if (sources[after(distance)]) mesh_->wait_send(*sources[after(distance)], after(distance));
+    if (sources[after(distance)]) channel_->wait_send(*sources[after(distance)], after(distance));
   }
 }
-
-namespace {
-
-absl::Status check_reducible(DType dtype) {
-  if (can_reduce(dtype)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("x: dtype ", std::string(name_of(dtype)), ", wanted f32, bf16, f16 or i32"));
-}
-
-// `whole` must hold `members` times what `part` does.
-absl::Status check_whole(const char* name, const View& whole, const View& part, int members) {
-  if (whole.dtype != part.dtype) {
-    return absl::InvalidArgumentError(absl::StrCat("x and y: dtypes ", std::string(name_of(whole.dtype)), " and ",
-                                                   std::string(name_of(part.dtype)), " differ"));
-  }
-  if (whole.elements() != part.elements() * members) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": ", whole.elements(), " elements, wanted ", members, " * ", part.elements()));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status check_member(const char* name, int member, int members) {
-  if (member >= 0 && member < members) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(name, ": ", member, " is not in [0, ", members, ")"));
-}
-
-}  // namespace
 
 absl::Status GlooCommunicator::all_reduce(Stream&, ReduceOp op, InOut x) {
   const Header header{.kind = kAllReduce,
@@ -258,12 +242,12 @@ absl::Status GlooCommunicator::all_reduce(Stream&, ReduceOp op, InOut x) {
                       .elements = x.elements()};
   return run(header, [&] {
     absl::Status status = check_reducible(x.dtype);
-    if (!status.ok() || mesh_ == nullptr) return status;
-    const bool fits = x.bytes() <= kInlineBytes;
-    status = exchange(header, [&](int) { return fits ? Bytes(x.data, x.bytes()) : Bytes(); });
+    if (!status.ok() || size_ == 1) return status;
+    const bool fits = x.bytes() <= inline_bytes_;
+    status = exchange(header, fits ? Bytes(x.data, x.bytes()) : Bytes());
     if (!status.ok()) return status;
     if (fits) {
-      reduce_inline(op, x.dtype, x.data, x.data, x.elements());
+      reduce_parts(op, x.dtype, payloads(0), x.data, x.elements());
     } else {
       const Parts parts{x.dtype, x.elements(), size()};
       reduce_parts_of_all(op, parts, x.data, x.data + parts.offset(rank()));
@@ -279,20 +263,18 @@ absl::Status GlooCommunicator::all_gather(Stream&, In x, Out y) {
     absl::Status status = check_whole("y", y, x, size());
     if (!status.ok()) return status;
     const Parts parts{y.dtype, y.elements(), size()};
-    const bool fits = x.bytes() <= kInlineBytes;
-    if (mesh_ != nullptr) {
-      status = exchange(header, [&](int) { return fits ? Bytes(x.data, x.bytes()) : Bytes(); });
-      if (!status.ok()) return status;
-    }
+    const bool fits = x.bytes() <= inline_bytes_;
+    if (size_ > 1) status = exchange(header, fits ? Bytes(x.data, x.bytes()) : Bytes());
+    if (!status.ok()) return status;
     if (x.bytes() > 0) std::memmove(y.data + parts.offset(rank()), x.data, x.bytes());
-    if (mesh_ == nullptr || x.bytes() == 0) return status;
+    if (size_ == 1 || x.bytes() == 0) return status;
     if (!fits) {
       gather_parts(parts, y.data);
       return status;
     }
     for (int distance = 1; distance < size(); ++distance) {
       const int peer = before(distance);
-      std::memcpy(y.data + parts.offset(peer), inbox(peer) + kHeaderBytes, parts.bytes(peer));
+      std::memcpy(y.data + parts.offset(peer), payload_of(peer), parts.bytes(peer));
     }
     return status;
   });
@@ -308,17 +290,16 @@ absl::Status GlooCommunicator::reduce_scatter(Stream&, ReduceOp op, In x, Out y)
     absl::Status status = check_reducible(x.dtype);
     if (status.ok()) status = check_whole("x", x, y, size());
     if (!status.ok()) return status;
-    if (mesh_ == nullptr) {
+    if (size_ == 1) {
       if (x.bytes() > 0) std::memmove(y.data, x.data, x.bytes());
       return status;
     }
     const Parts parts{x.dtype, x.elements(), size()};
-    const bool fits = y.bytes() <= kInlineBytes;
-    status = exchange(header,
-                      [&](int peer) { return fits ? Bytes(x.data + parts.offset(peer), parts.bytes(peer)) : Bytes(); });
+    const bool fits = x.bytes() <= inline_bytes_;
+    status = exchange(header, fits ? Bytes(x.data, x.bytes()) : Bytes());
     if (!status.ok()) return status;
     if (fits) {
-      reduce_inline(op, x.dtype, x.data + parts.offset(rank()), y.data, y.elements());
+      reduce_parts(op, x.dtype, payloads(parts.offset(rank())), y.data, y.elements());
     } else {
       reduce_parts_of_all(op, parts, x.data, y.data);
     }
@@ -329,82 +310,132 @@ absl::Status GlooCommunicator::reduce_scatter(Stream&, ReduceOp op, In x, Out y)
 absl::Status GlooCommunicator::broadcast(Stream&, int root, InOut x) {
   const Header header{.kind = kBroadcast, .dtype = x.dtype, .size = size(), .root = root, .elements = x.elements()};
   return run(header, [&] {
-    absl::Status status = check_member("root", root, size());
-    if (!status.ok() || mesh_ == nullptr) return status;
-    const bool fits = x.bytes() <= kInlineBytes, is_root = rank() == root;
-    status = exchange(header, [&](int) { return fits && is_root ? Bytes(x.data, x.bytes()) : Bytes(); });
+    absl::Status status = check_root(root, size());
+    if (!status.ok() || size_ == 1) return status;
+    const bool fits = x.bytes() <= inline_bytes_, is_root = rank() == root;
+    status = exchange(header, fits ? Bytes(x.data, x.bytes()) : Bytes());
     if (!status.ok() || x.bytes() == 0) return status;
     if (fits) {
-      if (!is_root) std::memcpy(x.data, inbox(root) + kHeaderBytes, x.bytes());
+      if (!is_root) std::memcpy(x.data, payload_of(root), x.bytes());
       return status;
     }
     if (!is_root) {
-      const GlooMesh::Buffer target = mesh_->wrap(x.data, x.bytes());
-      mesh_->recv(*target, root, kDataSlot);
-      mesh_->wait_recv(*target, root);
+      const GlooChannel::Buffer target = channel_->wrap(x.data, x.bytes());
+      channel_->recv(*target, root, kDataSlot);
+      channel_->wait_recv(*target, root);
       return status;
     }
-    std::vector<GlooMesh::Buffer> sources(size());
+    std::vector<GlooChannel::Buffer> sources(size());
     for (int distance = 1; distance < size(); ++distance) {
-      sources[after(distance)] = mesh_->wrap(x.data, x.bytes());
-      mesh_->send(*sources[after(distance)], after(distance), kDataSlot);
+      sources[after(distance)] = channel_->wrap(x.data, x.bytes());
+      channel_->send(*sources[after(distance)], after(distance), kDataSlot);
     }
-    for (int distance = 1; distance < size(); ++distance) mesh_->wait_send(*sources[after(distance)], after(distance));
+    for (int distance = 1; distance < size(); ++distance)
+      channel_->wait_send(*sources[after(distance)], after(distance));
     return status;
   });
 }
 
+// What does not fit into the packet leaves when the peer has seen the packet and is ready for it.
+GlooChannel::Buffer GlooCommunicator::post_send(int peer, const View& x) {
+  const Header header{
+      .kind = kPointToPoint, .dtype = x.dtype, .size = size(), .elements = x.elements(), .sequence = sent_[peer]++};
+  const size_t inside = x.bytes() <= kPacketBytes ? x.bytes() : 0;
+  std::memcpy(packet_.get(), &header, sizeof(header));
+  if (inside > 0) std::memcpy(packet_.get() + kHeaderBytes, x.data, inside);
+  channel_->send(*point_, peer, kPeerPacketSlot, 0, kHeaderBytes + inside);
+  if (inside == x.bytes()) return nullptr;
+  GlooChannel::Buffer rest = channel_->wrap(x.data, x.bytes());
+  channel_->send(*rest, peer, kPeerDataSlot);
+  return rest;
+}
+
+void GlooCommunicator::finish_send(int peer, const GlooChannel::Buffer& rest) {
+  channel_->wait_send(*point_, peer);
+  if (rest != nullptr) channel_->wait_send(*rest, peer);
+}
+
+// Behind channel_->recv(*arriving_, ...).
+absl::Status GlooCommunicator::finish_recv(int peer, const View& y, GlooChannel::Buffer& target) {
+  const Header header{
+      .kind = kPointToPoint, .dtype = y.dtype, .size = size(), .elements = y.elements(), .sequence = received_[peer]++};
+  channel_->wait_recv(*arriving_, peer);
+  if (absl::Status status = check_header(header, arrived_.get(), peer); !status.ok()) return status;
+  if (y.bytes() > kPacketBytes) {
+    target = channel_->wrap(y.data, y.bytes());
+    channel_->recv(*target, peer, kPeerDataSlot);
+    channel_->wait_recv(*target, peer);
+  } else if (y.bytes() > 0) {
+    std::memcpy(y.data, arrived_.get() + kHeaderBytes, y.bytes());
+  }
+  return absl::OkStatus();
+}
+
 absl::Status GlooCommunicator::send(Stream&, int peer, In x) {
-  Header header{.kind = kPointToPoint, .dtype = x.dtype, .size = size(), .elements = x.elements()};
-  return run(header, [&] {
-    if (absl::Status status = check_member("peer", peer, size()); !status.ok()) return status;
-    if (peer == rank()) return absl::InvalidArgumentError(absl::StrCat("peer: ", peer, " is this rank"));
-    header.sequence = sent_[peer]++;
-    const bool fits = x.bytes() <= kInlineBytes;
-    post_packet(header, peer, kPeerPacketSlot, fits ? Bytes(x.data, x.bytes()) : Bytes());
-    mesh_->wait_send(*out_[peer], peer);
-    if (!fits) {
-      const GlooMesh::Buffer source = mesh_->wrap(x.data, x.bytes());
-      mesh_->send(*source, peer, kPeerDataSlot);
-      mesh_->wait_send(*source, peer);
-    }
+  return run({.kind = kPointToPoint}, [&] {
+    if (absl::Status status = check_peer(peer, rank(), size()); !status.ok()) return status;
+    finish_send(peer, post_send(peer, x));
     return absl::OkStatus();
   });
 }
 
 absl::Status GlooCommunicator::recv(Stream&, int peer, Out y) {
-  Header header{.kind = kPointToPoint, .dtype = y.dtype, .size = size(), .elements = y.elements()};
-  return run(header, [&] {
-    if (absl::Status status = check_member("peer", peer, size()); !status.ok()) return status;
-    if (peer == rank()) return absl::InvalidArgumentError(absl::StrCat("peer: ", peer, " is this rank"));
-    header.sequence = received_[peer]++;
-    mesh_->recv(*in_[peer], peer, kPeerPacketSlot, 0, kPacketBytes);
-    mesh_->wait_recv(*in_[peer], peer);
-    if (absl::Status status = check_packet(header, peer); !status.ok()) return status;
-    if (y.bytes() > kInlineBytes) {
-      const GlooMesh::Buffer target = mesh_->wrap(y.data, y.bytes());
-      mesh_->recv(*target, peer, kPeerDataSlot);
-      mesh_->wait_recv(*target, peer);
-    } else if (y.bytes() > 0) {
-      std::memcpy(y.data, inbox(peer) + kHeaderBytes, y.bytes());
-    }
-    return absl::OkStatus();
+  GlooChannel::Buffer target;
+  return run({.kind = kPointToPoint}, [&] {
+    if (absl::Status status = check_peer(peer, rank(), size()); !status.ok()) return status;
+    channel_->recv(*arriving_, peer, kPeerPacketSlot, 0, packet_bytes_);
+    return finish_recv(peer, y, target);
+  });
+}
+
+absl::Status GlooCommunicator::exchange(Stream&, int to, In x, int from, Out y) {
+  GlooChannel::Buffer rest, target;  // Alive until run() has dealt with what went wrong.
+  return run({.kind = kPointToPoint}, [&] {
+    absl::Status status = check_peer(to, rank(), size());
+    if (status.ok()) status = check_peer(from, rank(), size());
+    if (status.ok()) status = check_whole("y", y, x, 1);
+    if (!status.ok()) return status;
+    channel_->recv(*arriving_, from, kPeerPacketSlot, 0, packet_bytes_);
+    rest = post_send(to, x);
+    status = finish_recv(from, y, target);
+    if (status.ok()) finish_send(to, rest);
+    return status;
   });
 }
 
 absl::Status GlooCommunicator::barrier() {
   const Header header{.kind = kBarrier, .size = size()};
-  return run(header, [&] {
-    if (mesh_ == nullptr) return absl::OkStatus();
-    return exchange(header, [](int) { return Bytes(); });
-  });
+  return run(header, [&] { return size_ == 1 ? absl::OkStatus() : exchange(header, Bytes()); });
 }
 
-absl::StatusOr<std::unique_ptr<Communicator>> create_gloo_communicator(KeyValueStore& store,
-                                                                       const CommunicatorOptions& options) {
-  absl::StatusOr<std::unique_ptr<GlooMesh>> mesh = GlooMesh::connect(store, options);
-  if (!mesh.ok()) return mesh.status();
-  return std::unique_ptr<Communicator>(std::make_unique<GlooCommunicator>(options, *std::move(mesh)));
+absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> create_gloo_communicators(KeyValueStore& store,
+                                                                                     const GangOptions& options,
+                                                                                     std::span<const Group> groups) {
+  if (absl::Status status = check_groups(options, groups); !status.ok()) return status;
+  std::set<int> peers;
+  std::map<uint64_t, std::string> numbers;
+  for (const Group& group : groups) {
+    peers.insert(group.ranks.begin(), group.ranks.end());
+    const auto [other, is_new] = numbers.emplace(GlooChannel::number_of(group.name), group.name);
+    if (is_new) continue;
+    return absl::InvalidArgumentError(absl::StrCat("communicators '", group.name, "' and '", other->second,
+                                                   "': their names have one hash; rename one of them"));
+  }
+  peers.erase(options.rank);
+  std::shared_ptr<GlooMesh> mesh;
+  if (!peers.empty()) {
+    auto connected = GlooMesh::connect(store, options, std::vector<int>(peers.begin(), peers.end()));
+    if (!connected.ok()) return connected.status();
+    mesh = *std::move(connected);
+  }
+  std::vector<std::unique_ptr<Communicator>> communicators;
+  for (const Group& group : groups) {
+    const int size = static_cast<int>(group.ranks.size());
+    const int rank = static_cast<int>(std::ranges::find(group.ranks, options.rank) - group.ranks.begin());
+    auto channel = std::make_unique<GlooChannel>(size == 1 ? nullptr : mesh, group, rank);
+    communicators.push_back(std::make_unique<GlooCommunicator>(rank, size, options.call_timeout, std::move(channel)));
+  }
+  return communicators;
 }
 
 }  // namespace telar::backend::cpu

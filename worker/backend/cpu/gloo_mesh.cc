@@ -1,20 +1,18 @@
 #include "worker/backend/cpu/gloo_mesh.h"
 
 #include <gloo/common/error.h>
-#include <gloo/rendezvous/context.h>
-#include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <csignal>
+#include <cstring>
 #include <exception>
+#include <span>
+#include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
-#include "absl/cleanup/cleanup.h"
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 namespace telar::backend::cpu {
@@ -24,51 +22,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kPulse{100};
 constexpr uint64_t kTripwireSlot = 0;  // No other message uses it.
-
-// Gloo's view of our store. Keeps one deadline for all waits, since Gloo passes a fixed 30 s for some of them, and the
-// store's own error, which says more than the exception that Gloo lets through.
-class RendezvousStore final : public gloo::rendezvous::Store {
- public:
-  RendezvousStore(KeyValueStore& store, std::string prefix, GlooMesh::Clock::time_point deadline)
-      : store_(store), prefix_(std::move(prefix)), deadline_(deadline) {}
-
-  void set(const std::string& key, const std::vector<char>& data) override {
-    check(store_.put(prefix_ + key, std::string(data.begin(), data.end())));
-  }
-  std::vector<char> get(const std::string& key) override {
-    const std::string value = fetch({prefix_ + key}).front();
-    return std::vector<char>(value.begin(), value.end());
-  }
-  void wait(const std::vector<std::string>& keys) override {
-    std::vector<std::string> full;
-    for (const std::string& key : keys) full.push_back(prefix_ + key);
-    fetch(full);
-  }
-  void wait(const std::vector<std::string>& keys, const milliseconds&) override { wait(keys); }
-
-  const absl::Status& status() const { return status_; }
-
- private:
-  std::vector<std::string> fetch(const std::vector<std::string>& keys) {
-    const auto left = std::chrono::duration_cast<milliseconds>(deadline_ - GlooMesh::Clock::now());
-    auto values = store_.get(keys, std::max(left, milliseconds(0)));
-    check(values.status());
-    if (values->size() != keys.size()) {
-      check(absl::InternalError(absl::StrCat("the store gave ", values->size(), " values for ", keys.size(), " keys")));
-    }
-    return *std::move(values);
-  }
-  void check(const absl::Status& status) {
-    if (status.ok()) return;
-    status_ = status;
-    throw gloo::IoException(std::string(status.message()));
-  }
-
-  KeyValueStore& store_;
-  const std::string prefix_;
-  const GlooMesh::Clock::time_point deadline_;
-  absl::Status status_;
-};
 
 // Gloo's event thread spins while a caller holds the lock that it needs. With more ranks than cores each small message
 // then costs a scheduler tick, unless that thread yields as SCHED_BATCH does; it inherits the policy of its maker.
@@ -96,28 +49,61 @@ void ignore_sigpipe() {
   if (sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
 }
 
-absl::Status validate(const CommunicatorOptions& options) {
-  const std::string where = absl::StrCat("communicator '", options.name, "': ");
-  if (options.name.empty()) return absl::InvalidArgumentError("communicator: name is empty");
-  if (options.size < 1)
-    return absl::InvalidArgumentError(absl::StrCat(where, "size ", options.size, " is less than 1"));
-  if (options.rank < 0 || options.rank >= options.size) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, "rank ", options.rank, " is not in [0, size = ", options.size, ")"));
+// Where each peer reaches this rank: every peer has a socket of its own. A record a peer: its rank, then the address.
+std::string encode_addresses(gloo::transport::Context& context, const std::vector<int>& peers) {
+  std::string records;
+  for (int peer : peers) {
+    const std::vector<char> address = context.getPair(peer)->address().bytes();
+    records.append(reinterpret_cast<const char*>(&peer), sizeof(peer));
+    records.append(address.begin(), address.end());
   }
-  if (options.size > 1 && options.listen_host.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(where, "listen_host is empty; peers need an address"));
+  return records;
+}
+
+// The address that the rank of `records` gave `rank`; empty if it gave none.
+std::vector<char> find_address(const std::string& records, int rank, size_t address_bytes) {
+  const size_t record_bytes = sizeof(rank) + address_bytes;
+  for (size_t at = 0; at + record_bytes <= records.size(); at += record_bytes) {
+    if (std::memcmp(records.data() + at, &rank, sizeof(rank)) != 0) continue;
+    const char* const address = records.data() + at + sizeof(rank);
+    return std::vector<char>(address, address + address_bytes);
+  }
+  return {};
+}
+
+using Context = std::shared_ptr<gloo::transport::Context>;
+
+absl::Status connect_pairs(KeyValueStore& store, const GangOptions& options, const std::vector<int>& peers,
+                           gloo::transport::Context& context, GlooMesh::Clock::time_point deadline) {
+  const auto key_of = [&](int rank) { return absl::StrCat("communicator/", options.name, "/", rank); };
+  for (int peer : peers) context.createPair(peer);
+  absl::Status status = store.put(key_of(options.rank), encode_addresses(context, peers));
+  if (!status.ok()) return status;
+  std::vector<std::string> keys;
+  for (int peer : peers) keys.push_back(key_of(peer));
+  const auto left = std::chrono::duration_cast<milliseconds>(deadline - GlooMesh::Clock::now());
+  const auto records = store.get(keys, std::max(left, milliseconds(0)));
+  if (!records.ok()) return records.status();
+  if (records->size() != keys.size()) {
+    return absl::InternalError(absl::StrCat("the store gave ", records->size(), " values for ", keys.size(), " keys"));
+  }
+  for (size_t i = 0; i < peers.size(); ++i) {
+    gloo::transport::Pair& pair = *context.getPair(peers[i]);
+    const std::vector<char> address = find_address((*records)[i], options.rank, pair.address().bytes().size());
+    if (address.empty()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("rank ", peers[i], " has no group with rank ", options.rank, ", which has one with it"));
+    }
+    pair.connect(address);
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<GlooMesh>> GlooMesh::connect(KeyValueStore& store, const CommunicatorOptions& options) {
-  if (absl::Status status = validate(options); !status.ok()) return status;
-  if (options.size == 1) return std::unique_ptr<GlooMesh>();
-  const std::string where =
-      absl::StrCat("communicator '", options.name, "', connect, rank ", options.rank, " of ", options.size, ": ");
+absl::StatusOr<std::shared_ptr<GlooMesh>> GlooMesh::connect(KeyValueStore& store, const GangOptions& options,
+                                                            const std::vector<int>& peers) {
+  const std::string where = absl::StrCat("gang '", options.name, "', connect, rank ", options.rank, ": ");
   ignore_sigpipe();
   std::shared_ptr<gloo::transport::Device> device;
   try {
@@ -127,26 +113,24 @@ absl::StatusOr<std::unique_ptr<GlooMesh>> GlooMesh::connect(KeyValueStore& store
         absl::StrCat(where, "cannot listen on listen_host '", options.listen_host, "': ", problem.what()));
   }
   const Clock::time_point deadline = Clock::now() + options.connect_timeout;
-  RendezvousStore rendezvous(store, absl::StrCat("communicator/", options.name, "/"), deadline);
   try {
-    auto context = std::make_shared<gloo::rendezvous::Context>(options.rank, options.size);
+    const int last = peers.empty() ? options.rank : std::max(options.rank, *std::ranges::max_element(peers));
+    Context context = device->createContext(options.rank, last + 1);
     // While connecting, Gloo waits for a silent peer five times as long as it is told.
     context->setTimeout(std::max(options.connect_timeout / 5, milliseconds(1)));
-    context->connectFullMesh(rendezvous, device);
-    return std::unique_ptr<GlooMesh>(new GlooMesh(std::move(context)));
+    const absl::Status status = connect_pairs(store, options, peers, *context, deadline);
+    if (!status.ok()) return absl::Status(status.code(), absl::StrCat(where, std::string(status.message())));
+    return std::shared_ptr<GlooMesh>(new GlooMesh(std::move(context), peers));
   } catch (const std::exception& problem) {
-    const absl::Status& cause = rendezvous.status();
-    if (!cause.ok()) return absl::Status(cause.code(), absl::StrCat(where, std::string(cause.message())));
     const std::string message = absl::StrCat(where, problem.what());
     if (Clock::now() >= deadline) return absl::DeadlineExceededError(message);
     return absl::UnavailableError(message);
   }
 }
 
-GlooMesh::GlooMesh(std::shared_ptr<gloo::Context> context)
-    : context_(std::move(context)), tripwire_bytes_(context_->size), tripwires_(context_->size) {
-  for (int peer = 0; peer < context_->size; ++peer) {
-    if (peer == context_->rank) continue;
+GlooMesh::GlooMesh(Context context, const std::vector<int>& peers)
+    : context_(std::move(context)), peers_(peers), tripwire_bytes_(context_->size), tripwires_(context_->size) {
+  for (int peer : peers_) {
     tripwires_[peer] = wrap(&tripwire_bytes_[peer], 1);
     tripwires_[peer]->recv(peer, kTripwireSlot);
   }
@@ -161,99 +145,68 @@ GlooMesh::~GlooMesh() {
   stopped_.notify_all();
   pulse_.join();
   // Softly, so that what was sent still arrives; and before the tripwires, which Gloo's thread may be at.
-  for (int peer = 0; peer < context_->size; ++peer) context_->getPair(peer).reset();
+  for (int peer : peers_) context_->getPair(peer).reset();
+}
+
+std::unique_ptr<GlooMesh::UnboundBuffer> GlooMesh::wrap(const void* data, size_t bytes) {
+  return context_->createUnboundBuffer(const_cast<void*>(data), bytes);
+}
+
+void GlooMesh::fail(const absl::Status& cause) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_.ok()) return;
+    failure_ = cause;
+  }
+  for (int peer : peers_) {
+    try {
+      context_->getPair(peer)->close();
+    } catch (const std::exception&) {
+      // Every pair that could be closed is; `cause` says more.
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  interrupt_all();
+}
+
+absl::Status GlooMesh::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+// An interruption that is already there makes the wait return at once; without it the wait would time out, which Gloo
+// answers by breaking every connection.
+void GlooMesh::check_alive(int peer, milliseconds timeout) {
+  if (const absl::Status status = failure(); !status.ok()) throw gloo::IoException(std::string(status.message()));
+  const std::lock_guard lock(tripwire_mutex_);
+  tripwires_[peer]->abortWaitRecv();
+  tripwires_[peer]->waitRecv(timeout);
+}
+
+GlooMesh::Watched::Watched(GlooMesh& mesh, UnboundBuffer& buffer) : mesh_(mesh), buffer_(&buffer) {
+  const std::lock_guard lock(mesh_.mutex_);
+  if (!mesh_.failure_.ok()) {  // Its interruption is over.
+    buffer_->abortWaitRecv();
+    buffer_->abortWaitSend();
+  }
+  mesh_.watched_.push_back(buffer_);
+}
+
+GlooMesh::Watched::~Watched() {
+  const std::lock_guard lock(mesh_.mutex_);
+  std::erase(mesh_.watched_, buffer_);
+}
+
+void GlooMesh::interrupt_all() {
+  for (UnboundBuffer* buffer : watched_) {
+    buffer->abortWaitRecv();
+    buffer->abortWaitSend();
+  }
 }
 
 void GlooMesh::pulse() {
   std::unique_lock lock(mutex_);
-  while (!stopped_.wait_for(lock, kPulse, [this] { return stop_; })) {
-    if (waiting_ == nullptr) continue;
-    waiting_->abortWaitRecv();
-    waiting_->abortWaitSend();
-  }
-}
-
-GlooMesh::Buffer GlooMesh::wrap(const void* data, size_t bytes) {
-  return context_->createUnboundBuffer(const_cast<void*>(data), bytes);
-}
-
-void GlooMesh::start_call(milliseconds timeout) {
-  deadline_ = Clock::now() + timeout;
-  peer_ = -1;
-}
-
-milliseconds GlooMesh::remaining() const {
-  const auto left = std::chrono::ceil<milliseconds>(deadline_ - Clock::now());
-  return std::max(left, milliseconds(1));  // Gloo takes a negative time for its default.
-}
-
-void GlooMesh::send(gloo::transport::UnboundBuffer& buffer, int peer, uint64_t slot, size_t offset, size_t bytes) {
-  peer_ = peer;
-  try {
-    buffer.send(peer, slot, offset, bytes);
-  } catch (...) {
-    close();
-    throw;
-  }
-}
-
-void GlooMesh::recv(gloo::transport::UnboundBuffer& buffer, int peer, uint64_t slot, size_t offset, size_t bytes) {
-  peer_ = peer;
-  try {
-    buffer.recv(peer, slot, offset, bytes);
-  } catch (...) {
-    close();
-    throw;
-  }
-}
-
-// Throws what broke the connection. An abort that is already there makes the wait return at once; without it the wait
-// would time out, which Gloo answers by breaking every connection.
-void GlooMesh::check_alive(int peer) {
-  tripwires_[peer]->abortWaitRecv();
-  tripwires_[peer]->waitRecv(remaining());
-}
-
-template <typename Wait>
-void GlooMesh::wait(gloo::transport::UnboundBuffer& buffer, int peer, const Wait& wait_for) {
-  peer_ = peer;
-  const auto set_waiting = [this](gloo::transport::UnboundBuffer* waiting) {
-    const std::lock_guard lock(mutex_);
-    waiting_ = waiting;
-  };
-  const absl::Cleanup done = [&] { set_waiting(nullptr); };
-  set_waiting(&buffer);
-  try {
-    while (!wait_for(remaining())) check_alive(peer);  // Not there yet: woken by the pulse, perhaps an old one.
-  } catch (const std::exception&) {
-    // The message may have come before its sender went. Then it is counted by now, and waiting again finds it, at the
-    // second try if a pulse was left over.
-    const std::exception_ptr broken = std::current_exception();
-    set_waiting(nullptr);
-    try {
-      if (wait_for(milliseconds(1)) || wait_for(milliseconds(1))) return;
-    } catch (const std::exception&) {
-      // It has not come.
-    }
-    close();
-    std::rethrow_exception(broken);
-  }
-}
-
-void GlooMesh::wait_send(gloo::transport::UnboundBuffer& buffer, int peer) {
-  wait(buffer, peer, [&](milliseconds timeout) { return buffer.waitSend(timeout); });
-}
-
-void GlooMesh::wait_recv(gloo::transport::UnboundBuffer& buffer, int peer) {
-  wait(buffer, peer, [&](milliseconds timeout) { return buffer.waitRecv(timeout); });
-}
-
-void GlooMesh::close() {
-  try {
-    context_->closeConnections();
-  } catch (const std::exception&) {
-    // Every pair that could be closed is; the call that led here reports the cause.
-  }
+  while (!stopped_.wait_for(lock, kPulse, [this] { return stop_; })) interrupt_all();
 }
 
 }  // namespace telar::backend::cpu

@@ -52,10 +52,6 @@ void reduce_op(ReduceOp op, std::span<const std::byte* const> parts, std::byte* 
 
 }  // namespace
 
-bool can_reduce(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16 || dtype == DType::kI32;
-}
-
 void reduce_parts(ReduceOp op, DType dtype, std::span<const std::byte* const> parts, std::byte* out, int64_t elements) {
   switch (dtype) {
     case DType::kF32:
@@ -67,7 +63,7 @@ void reduce_parts(ReduceOp op, DType dtype, std::span<const std::byte* const> pa
     case DType::kI32:
       return reduce_op<int32_t, int32_t>(op, parts, out, elements);
     default:
-      break;  // can_reduce() said no.
+      break;  // check_reducible() said no.
   }
 }
 

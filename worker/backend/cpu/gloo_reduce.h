@@ -10,12 +10,9 @@
 
 namespace telar::backend::cpu {
 
-// f32, bf16, f16 and i32.
-bool can_reduce(DType dtype);
-
-// out[i] = parts[0][i] op parts[1][i] op ..., taken in the order of `parts` for every i. f32 in f32; bf16 and f16 in
-// f32 with one rounding at the end; i32 sums wrap. The maximum of anything with a NaN is a NaN. `out` may be one of
-// `parts`.
+// For the types of check_reducible(): out[i] = parts[0][i] op parts[1][i] op ..., taken in the order of `parts` for
+// every i. f32 in f32; bf16 and f16 in f32 with one rounding at the end; i32 sums wrap. The maximum of anything with a
+// NaN is a NaN. `out` may be one of `parts`.
 void reduce_parts(ReduceOp op, DType dtype, std::span<const std::byte* const> parts, std::byte* out, int64_t elements);
 
 }  // namespace telar::backend::cpu

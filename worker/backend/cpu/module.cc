@@ -7,7 +7,7 @@ namespace telar::backend::cpu {
 namespace {
 
 absl::StatusOr<std::unique_ptr<Device>> open(const DeviceOptions& options) {
-  return create_device(options, create_kernels(), create_gloo_communicator);
+  return create_device(options, create_kernels(), create_gloo_communicators);
 }
 
 constexpr ModuleTable kTable = {.abi = kModuleAbi, .open = open};

@@ -77,6 +77,10 @@ void ThreadStream::wait(Event& event) {
 }
 
 void ThreadStream::copy(void* to, const void* from, size_t bytes) {
+  if (std::this_thread::get_id() == thread_.get_id()) {  // Part of work that runs now.
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    return;
+  }
   push({.kind = Kind::kCopy, .to = to, .from = from, .bytes = bytes});
 }
 

@@ -8,18 +8,23 @@
 #include "worker/backend/cuda/launches.h"
 #include "worker/backend/cuda/memory_ops.h"
 #include "worker/backend/cuda/nccl_communicator.h"
+#include "worker/backend/cuda/nccl_watchdog.h"
 
 namespace telar::backend::cuda {
 namespace {
 
 class CudaEvent final : public Event {
  public:
-  explicit CudaEvent(cudaEvent_t event) : event_(event) {}
+  CudaEvent(int device, cudaEvent_t event) : device_(device), event_(event) {}
   ~CudaEvent() override { cudaEventDestroy(event_); }
-  absl::Status synchronize() override { return to_status(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+  absl::Status synchronize() override {
+    return NcclWatchdog::instance().wait(
+        device_, [this] { return to_status(cudaEventSynchronize(event_), "cudaEventSynchronize"); });
+  }
   cudaEvent_t handle() const { return event_; }
 
  private:
+  const int device_;
   const cudaEvent_t event_;
 };
 
@@ -51,7 +56,9 @@ class CudaStream final : public Stream {
   void submit(const std::function<absl::Status(Stream&)>& work) override {
     if (!error().ok()) return;
     latch(cudaSetDevice(device_), "cudaSetDevice");
-    if (error().ok()) error() = work(*this);
+    if (!error().ok()) return;
+    const absl::Status status = work(*this);  // May have latched an error of its own.
+    if (error().ok()) error() = status;
   }
   void record(Event& event) override {
     if (error().ok()) latch(cudaEventRecord(static_cast<CudaEvent&>(event).handle(), stream_), "cudaEventRecord");
@@ -68,8 +75,11 @@ class CudaStream final : public Stream {
     if (error().ok()) latch(cudaGraphLaunch(graph, stream_), "cudaGraphLaunch");
   }
   absl::Status synchronize() override {
-    const cudaError_t result = cudaStreamSynchronize(stream_);  // Also after an error: earlier work may still run.
-    if (error().ok()) latch(result, "cudaStreamSynchronize");
+    // Also after an error: earlier work may still run.
+    const absl::Status result = NcclWatchdog::instance().wait(device_, [this] {
+      return to_status(cudaStreamSynchronize(stream_), absl::StrCat("stream '", name_, "': cudaStreamSynchronize"));
+    });
+    if (error().ok()) error() = result;
     return error();
   }
   cudaStream_t handle() const { return stream_; }
@@ -219,9 +229,9 @@ class CudaDevice final : public Device {
     return graph;
   }
 
-  absl::StatusOr<std::unique_ptr<Communicator>> create_communicator(KeyValueStore& store,
-                                                                    const CommunicatorOptions& options) override {
-    return NcclCommunicator::create(index_, store, options);
+  absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> create_communicators(
+      KeyValueStore& store, const GangOptions& options, std::span<const Group> groups) override {
+    return create_nccl_communicators(index_, store, options, groups);
   }
 
   absl::Status copy_to_device(const void* host, std::byte* device, size_t bytes) override {
@@ -243,7 +253,7 @@ class CudaDevice final : public Device {
     cudaEvent_t event = nullptr;
     absl::Status status = to_status(cudaEventCreateWithFlags(&event, flags), "cudaEventCreate");
     if (!status.ok()) return status;
-    return std::make_unique<CudaEvent>(event);
+    return std::make_unique<CudaEvent>(index_, event);
   }
 
   // Thread-local: what other threads do meanwhile, NCCL's among them, is their business, while a call of ours that

@@ -5,13 +5,11 @@
 // rather than once at the end; sum in f32 where that matters. The order depends on group size, message size and the
 // machine's links, not on values or timing.
 //
-// Errors latch, each names communicator, call and own rank; the first one aborts NCCL's communicator, which stops its
-// kernels on this device. A peer on another node then sees its connection close; one on this node may wait on the
-// device until somebody aborts it: whoever watches the step must.
+// Errors latch, each names communicator, call and own rank. The first one aborts the NCCL communicators of all groups
+// on this device, which stops their kernels, and the host's waits for the device return it: see nccl_watchdog.h.
 //   INVALID_ARGUMENT    an argument of this call
 //   UNAVAILABLE         a peer or the network failed
-//   DEADLINE_EXCEEDED   a peer did not come: connect_timeout, call_timeout for what the host waits for (set-up of
-//                       connections, barrier). A collective that was enqueued has no deadline of its own.
+//   DEADLINE_EXCEEDED   a peer did not come: connect_timeout to connect, call_timeout for all else
 //
 // Sends and receives of one stream run in its order, and a send may wait for its recv: two ranks that both send first
 // wait for ever. all_gather's x may be its place in y; reduce_scatter's y may be its place in x.
@@ -20,24 +18,33 @@
 // is the same as an eager one, in its sums and for peers that run it eagerly. Graphs go before the communicator.
 // NVLink multicast is off unless the environment says otherwise (NCCL_NVLS_ENABLE). NCCL picks the network interface
 // itself: options.listen_host is not used (NCCL_SOCKET_IFNAME is).
-// Threads: one call at a time, with the communicator's device current except in barrier().
+// Several communicators on one device: one host thread issues for a device, in one order over all ranks. What runs
+// beside each other needs room beside each other, else two ranks could each hold what the other needs: a kernel takes
+// at most 32 of a GPU's multiprocessors, and lanes have few calls under way at once. NCCL_LAUNCH_ORDER_IMPLICIT=1 would
+// serialise them instead, but ends the process at a capture (NCCL 2.28), so it stays off.
+// Threads: one call at a time, with the communicator's device current except in barrier(), which issues, too.
 #pragma once
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/backend/collectives.h"
+#include "worker/backend/cuda/nccl_watchdog.h"
 
 namespace telar::backend::cuda {
 
-class NcclCommunicator final : public Communicator {
+class NcclCommunicator final : public Communicator, private NcclWatchdog::Member {
  public:
   // Blocks until all members are there. Members find each other by the key "communicator/<name>/nccl".
   static absl::StatusOr<std::unique_ptr<Communicator>> create(int device, KeyValueStore& store,
@@ -53,26 +60,54 @@ class NcclCommunicator final : public Communicator {
   absl::Status broadcast(Stream& stream, int root, InOut x) override;
   absl::Status send(Stream& stream, int peer, In x) override;
   absl::Status recv(Stream& stream, int peer, Out y) override;
+  absl::Status exchange(Stream& stream, int to, In x, int from, Out y) override;
   absl::Status barrier() override;
 
  private:
   using Clock = std::chrono::steady_clock;
+  // A call that was issued outside of a capture, and the event behind it.
+  struct Issued {
+    const char* call;
+    uint64_t number;
+    Clock::time_point at;
+    cudaEvent_t done;
+  };
 
   NcclCommunicator(int device, const CommunicatorOptions& options) : device_(device), options_(options) {}
   absl::Status connect(KeyValueStore& store);
   absl::StatusOr<ncclUniqueId> meet(KeyValueStore& store);
+  std::string place(const char* call) const;
   absl::Status run(const char* call, const std::function<absl::Status()>& body);
-  absl::Status settle(ncclResult_t result, Clock::time_point deadline);
-  absl::Status finish(ncclResult_t result) { return settle(result, Clock::now() + options_.call_timeout); }
+  // A call of NCCL on comm_ and its end, however long NCCL takes to make connections.
+  absl::Status invoke(Clock::time_point deadline, const std::function<ncclResult_t()>& call);
+  absl::Status settle(Clock::time_point deadline);
+  // The same for a collective: on a stream, to be finished within call_timeout.
+  absl::Status enqueue(const char* call, cudaStream_t stream, const std::function<ncclResult_t()>& work);
   absl::Status wait_for_barrier(Clock::time_point deadline);
-  void abort();
+  void forget_finished();
+
+  absl::Status look() override;
+  std::string unfinished() override;
+  std::chrono::milliseconds call_timeout() const override { return options_.call_timeout; }
+  void abort() override;
 
   const int device_;
   const CommunicatorOptions options_;
-  ncclComm_t comm_ = nullptr;  // Null in a group of one, and after an error.
   cudaStream_t barrier_stream_ = nullptr;
   int32_t* barrier_token_ = nullptr;  // On the device.
   absl::Status error_;
+
+  std::mutex mutex_;           // Guards all below, and NCCL's calls on comm_, none of which waits for a peer.
+  ncclComm_t comm_ = nullptr;  // Null in a group of one, and after an abort.
+  uint64_t calls_ = 0;
+  uint64_t captured_ = 0;      // Calls that were recorded into graphs.
+  std::deque<Issued> issued_;  // The unfinished ones and some that have finished since.
+  std::vector<cudaEvent_t> spare_events_;
 };
+
+// As Device::create_communicators().
+absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> create_nccl_communicators(int device, KeyValueStore& store,
+                                                                                     const GangOptions& options,
+                                                                                     std::span<const Group> groups);
 
 }  // namespace telar::backend::cuda

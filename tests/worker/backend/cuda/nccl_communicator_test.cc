@@ -213,6 +213,23 @@ TEST_P(CudaNccl, BarrierHoldsUntilAllAreThere) {
   });
 }
 
+TEST_P(CudaNcclPeers, ExchangeRoundTheRing) {
+  const int size = GetParam();
+  run_group(size, [&](Communicator& communicator, LibraryRig& rig, Meeting& meeting) {
+    const int rank = communicator.rank();
+    for (int distance = 1; distance < size; ++distance) {
+      const int to = (rank + distance) % size, from = (rank + size - distance) % size;
+      for (int64_t count : kCounts) {
+        Tensor x(rig, DType::kF32, {count}, numbers(count, rank)), y(rig, DType::kF32, {count}, Values(count, -99));
+        meeting.arrive_and_wait();
+        ASSERT_EQ(communicator.exchange(rig.stream(), to, x.in(), from, y.out()), absl::OkStatus());
+        finish(rig, meeting);
+        EXPECT_EQ(y.values(), numbers(count, from));
+      }
+    }
+  });
+}
+
 TEST_P(CudaNcclPeers, SendAndReceiveRoundTheRing) {
   const int size = GetParam();
   run_group(size, [&](Communicator& communicator, LibraryRig& rig, Meeting& meeting) {
@@ -252,6 +269,96 @@ TEST_P(CudaNcclPeers, APeerThatDoesNotComeToTheBarrierIsADeadline) {
       },
       std::chrono::seconds(3));
 }
+
+// All groups of a rank on one stream, in one order: two over the same ranks, one in another order, one of this rank.
+TEST_P(CudaNccl, ManyGroupsOfARank) {
+  const int size = GetParam();
+  fakes::InProcessStore store;
+  Meeting meeting(size);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      LibraryRig rig(rank);
+      std::vector<Group> groups(4);
+      groups[0].name = "world", groups[1].name = "same", groups[2].name = "turned";
+      for (int member = 0; member < size; ++member) {
+        groups[0].ranks.push_back(member), groups[1].ranks.push_back(member);
+        groups[2].ranks.push_back(size - 1 - member);
+      }
+      groups[3] = {"alone." + std::to_string(rank), {rank}};
+      auto made = cuda::create_nccl_communicators(rank, store, {.rank = rank, .listen_host = "127.0.0.1"}, groups);
+      EXPECT_TRUE(made.ok()) << made.status();
+      Tensor x(rig, DType::kF32, {1000}, numbers(1000, rank)), all(rig, DType::kF32, {size}, Values(size, -1));
+      Tensor one(rig, DType::kF32, {1}, {static_cast<double>(rank)});
+      meeting.arrive_and_wait();
+      for (int call = 0; made.ok() && call < 3; ++call) {
+        EXPECT_EQ((*made)[0]->all_reduce(rig.stream(), ReduceOp::kMax, x.inout()), absl::OkStatus());
+        EXPECT_EQ((*made)[1]->all_reduce(rig.stream(), ReduceOp::kMax, x.inout()), absl::OkStatus());
+        EXPECT_EQ((*made)[2]->all_gather(rig.stream(), one.in(), all.out()), absl::OkStatus());
+        EXPECT_EQ((*made)[3]->all_reduce(rig.stream(), ReduceOp::kSum, x.inout()), absl::OkStatus());
+      }
+      finish(rig, meeting);
+      EXPECT_EQ(x.values(), numbers(1000, size - 1));
+      for (int member = 0; member < size; ++member) EXPECT_EQ(all.values()[member], size - 1 - member);
+      meeting.arrive_and_wait();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Rank 0 makes a call that the others never make, by itself or from a graph: its host waits for the stream, and must
+// come back with an error.
+class CudaNcclHang : public CudaNccl {
+ protected:
+  void check(bool captured) {
+    std::atomic<bool> done{false};
+    run_group(
+        GetParam(),
+        [&](Communicator& communicator, LibraryRig& rig, Meeting& meeting) {
+          const int rank = communicator.rank();
+          Tensor x(rig, DType::kF32, {100000}, numbers(100000, rank));
+          cudaGraph_t graph = nullptr;
+          cudaGraphExec_t exec = nullptr;
+          meeting.arrive_and_wait();
+          ASSERT_EQ(communicator.all_reduce(rig.stream(), ReduceOp::kMax, x.inout()), absl::OkStatus());
+          finish(rig, meeting);
+          if (captured) {
+            ASSERT_EQ(cudaStreamBeginCapture(rig.stream().handle(), cudaStreamCaptureModeThreadLocal), cudaSuccess);
+            EXPECT_EQ(communicator.all_reduce(rig.stream(), ReduceOp::kMax, x.inout()), absl::OkStatus());
+            ASSERT_EQ(cudaStreamEndCapture(rig.stream().handle(), &graph), cudaSuccess);
+            ASSERT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+            ASSERT_EQ(cudaGraphUpload(exec, rig.stream().handle()), cudaSuccess);
+            finish(rig, meeting);
+          }
+          if (rank > 0) {
+            done.wait(false);
+          } else {
+            if (captured) {
+              EXPECT_EQ(cudaGraphLaunch(exec, rig.stream().handle()), cudaSuccess);
+            } else {
+              EXPECT_EQ(communicator.all_reduce(rig.stream(), ReduceOp::kMax, x.inout()), absl::OkStatus());
+            }
+            const absl::Status status =
+                cuda::NcclWatchdog::instance().wait(0, [&] { return rig.stream().synchronize(); });
+            EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+            EXPECT_THAT(std::string(status.message()),
+                        AllOf(HasSubstr("communicator 'group', "), HasSubstr("rank 0 of "),
+                              HasSubstr(captured ? "calls in graphs" : "all_reduce")));
+            EXPECT_FALSE(communicator.all_reduce(rig.stream(), ReduceOp::kMax, x.inout()).ok());
+            done = true;
+            done.notify_all();
+          }
+          meeting.arrive_and_wait();
+          if (!captured) return;
+          EXPECT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
+          EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+        },
+        std::chrono::seconds(3));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, CudaNcclHang, ::testing::Values(2));
+TEST_P(CudaNcclHang, ACallThatNobodyJoinsEndsTheHostsWait) { check(false); }
+TEST_P(CudaNcclHang, AGraphThatNobodyJoinsEndsTheHostsWait) { check(true); }
 
 class CudaNcclAlone : public ::testing::Test {
  protected:
