@@ -28,6 +28,7 @@ struct CommandLine {
   WatchOptions watch_options;
   LogsOptions logs_options;
   CancelOptions cancel_options;
+  TraceOptions trace_options;
   std::string described_job;
   std::string explained_path;
   std::string shell;
@@ -142,6 +143,20 @@ void add_following(CLI::App& app, CommandLine& line) {
       [&line, ending] { line.command = [ending](Context& context) { return cancel(context, *ending); }; });
 }
 
+void add_trace(CLI::App& app, CommandLine& line) {
+  TraceOptions* options = &line.trace_options;
+  CLI::App* command =
+      app.add_subcommand("trace", "Merge the traces that ranks wrote of a step; prints where time went");
+  command->add_option("path", options->paths, "trace-<step>.json of a rank, or a folder that holds them at any depth")
+      ->required();
+  command->add_option("--step", options->step, "Which step, where there are several");
+  command->add_option("--to", options->to, "Write one file for Perfetto or chrome://tracing")->type_name("FILE");
+  command->callback([&line, options] {
+    line.needs_coordinator = false;
+    line.command = [options](Context& context) { return trace(context, *options); };
+  });
+}
+
 // The words that may follow, taken from the parser itself: subcommands first, then the options of the one chosen.
 std::string bash_completion(const CLI::App& app) {
   const auto words = [](const CLI::App& of) {
@@ -241,6 +256,7 @@ int main(int argc, char** argv) {
   add_submit(app, line);
   add_reading(app, line);
   add_following(app, line);
+  add_trace(app, line);
   add_completion(app, line);
   try {
     app.parse(argc, argv);

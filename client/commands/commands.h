@@ -53,6 +53,14 @@ struct CancelOptions {
 // With wait: kOk once the job is CANCELLED, kRefused when it ended otherwise first.
 int cancel(Context& context, const CancelOptions& options);
 
+struct TraceOptions {
+  std::vector<std::string> paths;  // Files of ranks, or folders that hold them at any depth.
+  uint64_t step = 0;               // 0: the only one there is.
+  std::string to;                  // Where the merged trace goes; empty: nowhere.
+};
+// Of files on this machine; asks no coordinator.
+int trace(Context& context, const TraceOptions& options);
+
 int nodes(Context& context);
 int version(Context& context, bool client_only);
 int explain_field(Context& context, const std::string& path);

@@ -25,9 +25,10 @@ enum class MemoryClass : uint8_t {
   kActivations,
   kCommunication,
   kWorkspace,
-  kIo,  // Batches, scalars, results.
+  kIo,    // Batches, scalars, results.
+  kHost,  // Pinned memory of the host, which only copy lanes may touch: Program::record_copy().
 };
-inline constexpr int kMemoryClasses = 7;
+inline constexpr int kMemoryClasses = 8;
 std::string_view name_of(MemoryClass memory_class);
 
 enum class Lifetime : uint8_t {

@@ -25,7 +25,9 @@ void Executor::bind(const Tensor& external, std::byte* address) {
 absl::Status Executor::allocate_arenas() {
   for (size_t i = 0; i < kMemoryClasses; ++i) {
     if (plan_.arena_bytes[i] == 0) continue;
-    absl::StatusOr<std::unique_ptr<backend::Memory>> arena = device_.allocate(plan_.arena_bytes[i]);
+    const bool pinned = static_cast<MemoryClass>(i) == MemoryClass::kHost;
+    absl::StatusOr<std::unique_ptr<backend::Memory>> arena =
+        pinned ? device_.allocate_pinned(plan_.arena_bytes[i]) : device_.allocate(plan_.arena_bytes[i]);
     if (!arena.ok()) {
       const std::string_view name = name_of(static_cast<MemoryClass>(i));
       return absl::Status(arena.status().code(), absl::StrCat("arena ", absl::string_view(name.data(), name.size()),

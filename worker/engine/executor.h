@@ -28,6 +28,17 @@ struct GraphState {
   std::string why_not = "this executor runs op by op";  // Empty when captured.
 };
 
+// Looks on while a run is enqueued: what it enqueues is part of the run. OpTimer is one. Called by the thread that
+// submits.
+class RunObserver {
+ public:
+  virtual ~RunObserver() = default;
+  virtual void begin(backend::Stream& origin) = 0;          // Before all ops.
+  virtual void before(OpId op, backend::Stream& lane) = 0;  // The op's waits are enqueued.
+  virtual void after(OpId op, backend::Stream& lane) = 0;
+  virtual void end(backend::Stream& origin) = 0;  // Behind all ops.
+};
+
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -38,6 +49,11 @@ class Executor {
 
   // All ops once. An error, here or from wait(), ends the executor: nothing is enqueued any more.
   virtual absl::Status submit() = 0;
+  // The same under the observer's eyes, always op by op; with no observer there is no trace of one. The lane executor
+  // can; FAILED_PRECONDITION: this executor cannot.
+  virtual absl::Status submit_observed(RunObserver&) {
+    return absl::FailedPreconditionError("only the lane executor lets its runs be observed");
+  }
   // Returns when all that was submitted is done: the first error, with the op's name in front. An error of the device
   // itself may come without one: only the sequential executor knows which op was running.
   virtual absl::Status wait() = 0;

@@ -97,6 +97,7 @@ class GraphBuilder {
           if (access.begin != access.end && access.writes() == writes) mark(op, access, locate(access));
         }
       }
+      for (OpId earlier : program_.ops()[op].after) graph_[op].push_back({earlier, kAsked, backend::kNoBuffer});
       merge_duplicates(graph_[op]);
     }
     return absl::OkStatus();
@@ -177,7 +178,11 @@ class GraphBuilder {
 };
 
 absl::Status check_bounds(const Program& program) {
-  for (const Op& op : program.ops()) {
+  for (OpId id = 0; id < program.ops().size(); ++id) {
+    const Op& op = program.ops()[id];
+    for (OpId earlier : op.after) {
+      if (earlier >= id) return absl::InvalidArgumentError(absl::StrCat("op '", op.name, "' waits for a later op"));
+    }
     for (const Access& access : op.accesses) {
       if (access.buffer >= program.buffers().size()) {
         return absl::InvalidArgumentError(absl::StrCat("op '", op.name, "' touches buffer number ", access.buffer,
@@ -188,6 +193,11 @@ absl::Status check_bounds(const Program& program) {
         return absl::InvalidArgumentError(absl::StrCat("op '", op.name, "' touches bytes [", access.begin, ", ",
                                                        access.end, ") of '", buffer.name, "', which has ",
                                                        buffer.bytes));
+      }
+      const bool copies = op.lane.kind == LaneKind::kCopyIn || op.lane.kind == LaneKind::kCopyOut;
+      if (buffer.memory_class == MemoryClass::kHost && !copies) {
+        return absl::InvalidArgumentError(absl::StrCat("op '", op.name, "' on lane ", op.lane.to_string(), " touches '",
+                                                       buffer.name, "' in host memory, which only copy lanes may"));
       }
     }
   }
@@ -206,6 +216,7 @@ std::string edge_kinds_to_string(uint8_t kinds) {
   add(kWriteAfterWrite, "WAW");
   add(kReuse, "reuse");
   add(kIssue, "issue");
+  add(kAsked, "asked");
   return text;
 }
 

@@ -21,20 +21,22 @@ enum EdgeKind : uint8_t {
   kWriteAfterWrite = 4,
   kReuse = 8,   // The bytes belonged to another buffer before.
   kIssue = 16,  // Two ops of one communicator: all its members must see the same order.
+  kAsked = 32,  // Op::after.
 };
 std::string edge_kinds_to_string(uint8_t kinds);  // "RAW+WAR"
 
 struct Edge {
   OpId from = 0;
   uint8_t kinds = 0;                     // EdgeKind bits.
-  BufferId buffer = backend::kNoBuffer;  // One that causes it; none for kIssue alone.
+  BufferId buffer = backend::kNoBuffer;  // One that causes it; none for kIssue and kAsked alone.
 };
 
 // By OpId: the edges into the op, ascending by `from`, at most one from each.
 using Graph = std::vector<std::vector<Edge>>;
 
 // Over the buffers as the program names them. INVALID_ARGUMENT, naming op, buffer and bytes: an access outside its
-// buffer or to no buffer; a read of transient bytes that no earlier op wrote.
+// buffer or to no buffer, or to kHost by an op that is not of a copy lane; a read of transient bytes that no earlier op
+// wrote; an `after` that is not earlier.
 absl::StatusOr<Graph> build_graph(const Program& program);
 
 // Over arena bytes: the same, plus kReuse where transients share bytes, plus kIssue between successive ops of each

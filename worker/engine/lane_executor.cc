@@ -52,21 +52,8 @@ class LaneExecutor final : public Executor {
     return absl::OkStatus();
   }
 
-  absl::Status submit() override {
-    if (failed_.load(std::memory_order_acquire)) return first_error();
-    if (rebound_) drop_graph();
-    absl::Status status = check_bound();
-    if (!status.ok()) return status;
-    if (graphs_ && warm_ && graph_ == nullptr) capture();
-    if (graph_ != nullptr) {
-      graph_->launch(origin());
-    } else {
-      issue();
-      warm_ = true;
-    }
-    origin().submit(end_);
-    return first_error();
-  }
+  absl::Status submit() override { return enqueue(nullptr); }
+  absl::Status submit_observed(RunObserver& observer) override { return enqueue(&observer); }
 
   absl::Status wait() override {
     absl::Status status;
@@ -82,6 +69,22 @@ class LaneExecutor final : public Executor {
   backend::Stream& origin() override { return *streams_[0]; }  // The compute lane if there is one: lanes are ascending.
 
  private:
+  absl::Status enqueue(RunObserver* observer) {
+    if (failed_.load(std::memory_order_acquire)) return first_error();
+    if (rebound_) drop_graph();
+    absl::Status status = check_bound();
+    if (!status.ok()) return status;
+    if (graphs_ && warm_ && graph_ == nullptr && observer == nullptr) capture();
+    if (graph_ != nullptr && observer == nullptr) {
+      graph_->launch(origin());
+    } else {
+      issue(observer);
+      warm_ = true;
+    }
+    origin().submit(end_);
+    return first_error();
+  }
+
   absl::Status create_events(size_t count, std::vector<std::unique_ptr<backend::Event>>& events) {
     for (size_t i = 0; i < count; ++i) {
       absl::StatusOr<std::unique_ptr<backend::Event>> event = device_.create_event();
@@ -91,20 +94,24 @@ class LaneExecutor final : public Executor {
     return absl::OkStatus();
   }
 
-  void issue() {
+  void issue(RunObserver* observer) {
+    if (observer != nullptr) observer->begin(origin());
     if (streams_.size() > 1) origin().record(*forks_[0]);
     for (size_t lane = 1; lane < streams_.size(); ++lane) streams_[lane]->wait(*forks_[0]);
     for (OpId op = 0; op < plan_.ops.size() && !failed_.load(std::memory_order_relaxed); ++op) {
       const PlannedOp& planned = plan_.ops[op];
       backend::Stream& stream = *streams_[planned.lane];
       for (uint32_t event : planned.waits) stream.wait(*events_[event]);
+      if (observer != nullptr) observer->before(op, stream);
       stream.submit(work_[op]);
+      if (observer != nullptr) observer->after(op, stream);
       if (planned.record != kNoEvent) stream.record(*events_[planned.record]);
     }
     for (size_t lane = 1; lane < streams_.size(); ++lane) {
       streams_[lane]->record(*joins_[lane]);
       origin().wait(*joins_[lane]);
     }
+    if (observer != nullptr) observer->end(origin());
   }
 
   void drop_graph() {
@@ -116,7 +123,7 @@ class LaneExecutor final : public Executor {
   // An op that fails in here has not run, and counts as an op that cannot be captured.
   void capture() {
     absl::StatusOr<std::unique_ptr<backend::Graph>> graph = device_.capture(origin(), [this] {
-      issue();
+      issue(nullptr);
       const std::lock_guard lock(mutex_);
       failed_.store(false, std::memory_order_relaxed);
       return std::exchange(first_error_, absl::OkStatus());

@@ -7,17 +7,18 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "worker/backend/device.h"
 #include "worker/engine/buffer.h"
+#include "worker/engine/comm.h"
 
 namespace telar::engine {
 
 using OpId = uint32_t;
-using GroupId = uint32_t;  // A communicator, by its place in the executor's list.
 
 enum class LaneKind : uint8_t { kCompute, kComm, kCopyIn, kCopyOut };
 // Ops of one lane run in program order; lanes run beside each other.
@@ -62,7 +63,17 @@ class KernelId {
 };
 
 // Phases of a step, for time attribution. kRecompute: ops of the forward, run again by the backward.
-enum class Phase : uint8_t { kForward, kBackward, kRecompute, kGradComm, kOptimizer, kOther };
+enum class Phase : uint8_t {
+  kForward,
+  kBackward,
+  kRecompute,
+  kGradComm,
+  kWeightComm,
+  kTensorComm,
+  kPipelineComm,
+  kOptimizer,
+  kOther
+};
 
 // Where each buffer is, while a program runs.
 class Addresses {
@@ -94,15 +105,29 @@ struct RunContext {
   const std::vector<backend::Communicator*>* groups = nullptr;  // By GroupId.
 };
 
+// Some rows of an op: [first, first + count). What it would find in buffer `instead_of` it reads from `read`, which has
+// just these rows.
+struct RowCut {
+  int64_t first = 0;
+  int64_t count = 0;
+  BufferId instead_of = backend::kNoBuffer;
+  Tensor read;
+};
+
 struct Op {
   std::string name;
   Lane lane;
   Phase phase = Phase::kOther;
   std::vector<Access> accesses;
+  std::vector<OpId> after;  // Earlier ops that it waits for whatever they touch: Program::wait_for().
   Cost cost;
-  KernelId kernel;       // None for collectives.
+  KernelId kernel;       // None for collectives and copies.
   std::string switches;  // Its bool arguments in order, '0' or '1': ways of one kernel that take different times.
+  std::optional<CommCall> comm;  // Of a collective.
   std::function<absl::Status(const RunContext&, backend::Stream&)> run;
+  // Of a kernel with arguments by_rows(): how many rows they have, and the op for some of them, without name and phase.
+  int64_t rows = 0;
+  std::function<Op(const RowCut&)> cut;
 };
 
 }  // namespace telar::engine

@@ -9,7 +9,10 @@
 
 namespace telar::engine {
 
-uint64_t Plan::total_bytes() const { return std::accumulate(arena_bytes.begin(), arena_bytes.end(), uint64_t{0}); }
+uint64_t Plan::total_bytes() const {
+  const uint64_t all = std::accumulate(arena_bytes.begin(), arena_bytes.end(), uint64_t{0});
+  return all - arena_bytes[static_cast<size_t>(MemoryClass::kHost)];
+}
 
 absl::StatusOr<Plan> plan(const Program& program) {
   absl::StatusOr<Graph> graph = build_graph(program);

@@ -30,11 +30,11 @@ struct Plan {
   std::vector<PlannedOp> ops;  // By OpId; issued in program order.
   uint32_t events = 0;
   // By OpId, ascending: ops that must have finished before, by the bytes that they touch in the arenas (reuse of bytes
-  // included) or as the communicator's op before. Every topological order of these gives the same bytes.
+  // included), as the communicator's op before, or as asked for. Every topological order of these gives the same bytes.
   std::vector<std::vector<OpId>> predecessors;
   std::vector<uint64_t> offsets;  // By BufferId, into the arena of the buffer's class; externals: 0.
   std::array<uint64_t, kMemoryClasses> arena_bytes{};
-  uint64_t total_bytes() const;
+  uint64_t total_bytes() const;  // Of the device: all but kHost.
 };
 
 // INVALID_ARGUMENT: the program reads a transient that nothing wrote, or an access is outside its buffer.

@@ -20,6 +20,8 @@ std::string_view name_of(MemoryClass memory_class) {
       return "workspace";
     case MemoryClass::kIo:
       return "io";
+    case MemoryClass::kHost:
+      return "host";
   }
   return "?";
 }
@@ -38,6 +40,35 @@ std::string Lane::to_string() const {
   return "?";
 }
 
+std::string CommCall::to_string() const {
+  const char* const reduction = reduce == backend::ReduceOp::kSum ? "(sum)" : "(max)";
+  std::string text;
+  switch (kind) {
+    case CommKind::kAllReduce:
+      text = absl::StrCat("all_reduce", reduction);
+      break;
+    case CommKind::kAllGather:
+      text = "all_gather";
+      break;
+    case CommKind::kReduceScatter:
+      text = absl::StrCat("reduce_scatter", reduction);
+      break;
+    case CommKind::kBroadcast:
+      text = absl::StrCat("broadcast from ", peer);
+      break;
+    case CommKind::kSend:
+      text = absl::StrCat("send to ", peer);
+      break;
+    case CommKind::kRecv:
+      text = absl::StrCat("recv from ", peer);
+      break;
+    case CommKind::kExchange:
+      text = absl::StrCat("exchange to ", peer, " from ", source);
+      break;
+  }
+  return absl::StrCat(text, " of ", elements, " ", std::string(backend::name_of(dtype)));
+}
+
 std::string Program::describe(OpId op) const {
   const Op& what = ops_[op];
   std::string arguments;
@@ -50,7 +81,27 @@ std::string Program::describe(OpId op) const {
   return absl::StrCat("op '", what.name, "'", arguments, " on lane ", what.lane.to_string());
 }
 
+void Program::wait_for(Lane lane, OpId earlier) { held_[lane].push_back(earlier); }
+
+OpId Program::record_copy(const std::string& name, LaneKind direction, In from, Out to) {
+  auto packed = std::tuple(from, to);
+  Op op = make_op(Lane{direction, 0}, packed);
+  op.run = [packed](const RunContext& context, backend::Stream& stream) -> absl::Status {
+    const auto& [source, target] = packed;
+    if (source.bytes() != target.bytes()) {
+      return absl::InvalidArgumentError(absl::StrCat(source.bytes(), " bytes to copy into ", target.bytes()));
+    }
+    stream.copy(context.addresses->bind(target).data, context.addresses->bind(source).data, source.bytes());
+    return absl::OkStatus();
+  };
+  return add_named(name, std::move(op));
+}
+
 OpId Program::add_op(Op op) {
+  if (const auto held = held_.find(op.lane); held != held_.end()) {
+    op.after.insert(op.after.end(), held->second.begin(), held->second.end());
+    held_.erase(held);
+  }
   ops_.push_back(std::move(op));
   return static_cast<OpId>(ops_.size() - 1);
 }

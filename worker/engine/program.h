@@ -8,6 +8,9 @@
 // The access set is read off the argument types, so it cannot differ from the call.
 #pragma once
 
+#include <array>
+#include <cassert>
+#include <map>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -21,8 +24,28 @@
 
 namespace telar::engine {
 
+// Marks arguments whose rows belong together: row i of what an op writes depends on row i of what it reads, and on
+// arguments without the mark. So the op may be cut into ops of fewer rows (decompose.h).
+template <typename T>
+struct ByRows : T {
+  explicit ByRows(const T& view) : T(view) {}
+};
+template <typename T>
+ByRows<T> by_rows(const T& view) {
+  return ByRows<T>(view);
+}
+
+template <typename T>
+inline constexpr bool kIsByRows = false;
+template <typename T>
+inline constexpr bool kIsByRows<ByRows<T>> = true;
+
 class Program {
  public:
+  Program() = default;
+  // Without ops, over the same buffers as another.
+  explicit Program(std::vector<Buffer> buffers) : buffers_(std::move(buffers)) {}
+
   // --- Buffers ---
   Tensor persistent(const std::string& name, DType dtype, Shape shape, MemoryClass memory_class) {
     return add_buffer(name, dtype, shape, Lifetime::kPersistent, memory_class);
@@ -68,24 +91,28 @@ class Program {
   OpId record_kernel(const std::string& name, double flops,
                      absl::Status (backend::Kernels::*method)(backend::Stream&, Params...), Args&&... arguments) {
     auto packed = std::tuple<std::decay_t<Params>...>(std::forward<Args>(arguments)...);
-    Op op = make_op(name, Lane{LaneKind::kCompute, 0}, packed);
-    op.cost.flops = flops;
-    op.kernel = KernelId(method);
-    op.run = [method, packed](const RunContext& context, backend::Stream& stream) {
-      return std::apply(
-          [&](const auto&... argument) {
-            return (context.device->kernels().*method)(stream, context.addresses->bind(argument)...);
-          },
-          packed);
-    };
-    return add_op(std::move(op));
+    Op op = kernel_op(flops, method, packed);
+    if constexpr ((kIsByRows<std::remove_cvref_t<Args>> || ...)) {
+      static constexpr std::array<bool, sizeof...(Args)> kMarks = {kIsByRows<std::remove_cvref_t<Args>>...};
+      size_t i = 0;
+      std::apply([&](const auto&... argument) { (count_rows(op, argument, kMarks[i++]), ...); }, packed);
+      op.cut = [flops, method, packed, rows = op.rows](const RowCut& cut) {
+        auto some = packed;
+        size_t at = 0;
+        std::apply([&](auto&... argument) { (cut_rows(argument, kMarks[at++], cut), ...); }, some);
+        return kernel_op(flops * static_cast<double>(cut.count) / static_cast<double>(rows), method, some);
+      };
+    }
+    return add_named(name, std::move(op));
   }
   // A collective, on the lane of its group.
   template <typename... Params, typename... Args>
   OpId record(const std::string& name, GroupId group,
               absl::Status (backend::Communicator::*method)(backend::Stream&, Params...), Args&&... arguments) {
     auto packed = std::tuple<std::decay_t<Params>...>(std::forward<Args>(arguments)...);
-    Op op = make_op(name, Lane{LaneKind::kComm, group}, packed);
+    Op op = make_op(Lane{LaneKind::kComm, group}, packed);
+    op.comm = CommCall{.kind = comm_kind(method), .group = group};
+    std::apply([&](const auto&... argument) { (describe_call(*op.comm, argument), ...); }, packed);
     op.run = [method, group, packed](const RunContext& context, backend::Stream& stream) {
       if (group >= context.groups->size()) return no_such_group(group, context.groups->size());
       return std::apply(
@@ -94,8 +121,16 @@ class Program {
           },
           packed);
     };
-    return add_op(std::move(op));
+    return add_named(name, std::move(op));
   }
+  // A copy of all bytes of `from` to `to`, on the lane kCopyOut or kCopyIn: between device memory and kHost.
+  OpId record_copy(const std::string& name, LaneKind direction, In from, Out to);
+
+  // The next op recorded on `lane`, and so all that follow it there, waits for `earlier`, though no bytes say so. That
+  // bounds how far lanes run ahead of each other, and with it memory: bytes that `earlier` was the last to use are free
+  // for what begins behind the wait. offload.h is made of it.
+  void wait_for(Lane lane, OpId earlier);
+
   // An op made by hand; for tests of the engine.
   OpId add_op(Op op);
 
@@ -108,12 +143,31 @@ class Program {
   static absl::Status no_such_group(GroupId group, size_t groups);
   Tensor add_buffer(const std::string& name, DType dtype, Shape shape, Lifetime lifetime, MemoryClass memory_class);
 
-  template <typename Tuple>
-  Op make_op(const std::string& name, Lane lane, const Tuple& arguments) {
-    Op op;
+  OpId add_named(const std::string& name, Op op) {
     op.name = prefix_ + name;
-    op.lane = lane;
     op.phase = phase_;
+    return add_op(std::move(op));
+  }
+
+  template <typename Method, typename Tuple>
+  static Op kernel_op(double flops, Method method, const Tuple& packed) {
+    Op op = make_op(Lane{LaneKind::kCompute, 0}, packed);
+    op.cost.flops = flops;
+    op.kernel = KernelId(method);
+    op.run = [method, packed](const RunContext& context, backend::Stream& stream) {
+      return std::apply(
+          [&](const auto&... argument) {
+            return (context.device->kernels().*method)(stream, context.addresses->bind(argument)...);
+          },
+          packed);
+    };
+    return op;
+  }
+
+  template <typename Tuple>
+  static Op make_op(Lane lane, const Tuple& arguments) {
+    Op op;
+    op.lane = lane;
     std::apply([&](const auto&... argument) { (add_access(op, argument), ...); }, arguments);
     for (const Access& access : op.accesses) {
       op.cost.bytes += static_cast<double>(access.end - access.begin) * (access.reads() && access.writes() ? 2 : 1);
@@ -131,8 +185,42 @@ class Program {
     }
   }
 
+  template <typename T>
+  static void count_rows(Op& op, const T& argument, bool marked) {
+    if constexpr (std::is_base_of_v<backend::View, T>) {
+      if (!marked || argument.absent()) return;
+      assert(op.rows == 0 || op.rows == argument.rows());
+      op.rows = argument.rows();
+    }
+  }
+  template <typename T>
+  static void cut_rows(T& argument, bool marked, const RowCut& cut) {
+    if constexpr (std::is_base_of_v<backend::View, T>) {
+      if (!marked || argument.absent()) return;
+      const Tensor whole(argument.buffer, argument.offset, argument.dtype, argument.shape);
+      const Tensor rows = argument.buffer == cut.instead_of ? cut.read : whole.rows(cut.first, cut.count);
+      argument.buffer = rows.buffer();
+      argument.offset = rows.offset();
+      argument.shape = rows.shape();
+    }
+  }
+
+  template <typename T>
+  static void describe_call(CommCall& call, const T& argument) {
+    if constexpr (std::is_base_of_v<backend::View, T>) {
+      if (call.elements > 0) return;  // The first counts.
+      call.elements = static_cast<uint64_t>(argument.elements());
+      call.dtype = argument.dtype;
+    } else if constexpr (std::is_same_v<T, backend::ReduceOp>) {
+      call.reduce = argument;
+    } else {
+      (call.peer < 0 ? call.peer : call.source) = argument;
+    }
+  }
+
   std::vector<Buffer> buffers_;
   std::vector<Op> ops_;
+  std::map<Lane, std::vector<OpId>> held_;  // What the next op of each lane waits for.
   std::string prefix_;
   Phase phase_ = Phase::kOther;
 };

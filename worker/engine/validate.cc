@@ -108,6 +108,11 @@ class Validator {
       }
       recorder_[planned.record] = op;
     }
+    for (OpId earlier : program_.ops()[op].after) {
+      if (!ordered(earlier, op)) {
+        return broken(absl::StrCat(op_name(op), " does not wait for ", op_name(earlier), " as it should"));
+      }
+    }
     for (OpId predecessor : plan_.predecessors[op]) {
       if (predecessor >= op) return broken(absl::StrCat(op_name(op), " has a predecessor after it"));
     }

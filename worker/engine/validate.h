@@ -13,8 +13,9 @@
 
 namespace telar::engine {
 
-// INTERNAL names ops and bytes: an op on a lane that is not its own; a wait without an earlier record; an access
-// outside its arena; a race; a read of bytes that hold something else or nothing; a persistent buffer overwritten.
+// INTERNAL names ops and bytes: an op on a lane that is not its own; a wait without an earlier record; an order that
+// was asked for and is not kept; an access outside its arena; a race; a read of bytes that hold something else or
+// nothing; a persistent buffer overwritten.
 absl::Status validate(const Program& program, const Plan& plan);
 
 }  // namespace telar::engine

@@ -51,6 +51,25 @@ class CpuDeviceTest : public ::testing::Test {
   std::unique_ptr<Stream> b_ = device_->create_stream("b", false).value();
 };
 
+TEST(ThreadStreamTest, ACopyByWorkIsPartOfThatWork) {
+  const auto device = create_device({}, nullptr, nullptr);
+  const auto stream = device->create_stream("s", false).value();
+  int from = 1, between = 0, to = 0;
+  Gate gate;
+  const Work hold = work_of([&] { gate.pass(); });
+  const Work copy = [&](Stream& own) {
+    own.copy(&between, &from, sizeof(int));
+    return absl::OkStatus();
+  };
+  const Work look = work_of([&] { to = between; });
+  stream->submit(hold);  // So that all three are queued when the copy is made.
+  stream->submit(copy);
+  stream->submit(look);
+  gate.open();
+  ASSERT_TRUE(stream->synchronize().ok());
+  EXPECT_EQ(to, 1);
+}
+
 TEST_F(CpuDeviceTest, KnowsTheMachine) {
   EXPECT_NE(device_->info().model, "");
   EXPECT_GT(device_->info().memory_bytes, uint64_t{64} << 20);

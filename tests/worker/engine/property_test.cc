@@ -95,12 +95,16 @@ TEST_P(PropertyTest, EveryExecutorEqualsTheSequentialOne) {
 
 // The test above proves nothing if the programs have nothing to get wrong.
 TEST(RandomProgramTest, HasWaitsAndSharedBytesAndFreedomOfOrder) {
-  int waits = 0, shared = 0, reordered = 0;
+  int waits = 0, shared = 0, reordered = 0, copied_in = 0, copied_out = 0, asked = 0;
   for (uint64_t seed = 0; seed < 500; ++seed) {
     const Program program = testing::random_program(seed);
     const absl::StatusOr<Plan> planned = plan(program);
     ASSERT_TRUE(planned.ok()) << planned.status();
     if (planned->events > 0) ++waits;
+    for (const Op& op : program.ops()) {
+      if (op.name.starts_with("copy")) ++(op.lane.kind == LaneKind::kCopyIn ? copied_in : copied_out);
+      if (!op.after.empty()) ++asked;
+    }
     uint64_t apart = 0;
     for (const Buffer& buffer : program.buffers()) {
       if (buffer.lifetime != Lifetime::kExternal) apart += (buffer.bytes + 255) / 256 * 256;
@@ -112,6 +116,9 @@ TEST(RandomProgramTest, HasWaitsAndSharedBytesAndFreedomOfOrder) {
   EXPECT_GT(waits, 250);
   EXPECT_GT(shared, 100);
   EXPECT_GT(reordered, 250);
+  EXPECT_GT(copied_in, 50);
+  EXPECT_GT(copied_out, 50);
+  EXPECT_GT(asked, 250);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shards, PropertyTest, ::testing::Range(0, kShards));

@@ -61,8 +61,14 @@ class Written {
   std::vector<std::vector<bool>> bytes_;
 };
 
-std::vector<Tensor> random_buffers(Program& program, std::mt19937_64& random) {
-  std::vector<Tensor> tensors;
+struct RandomBuffers {
+  std::vector<Tensor> device;  // At least two.
+  std::vector<Tensor> host;
+};
+
+RandomBuffers random_buffers(Program& program, std::mt19937_64& random) {
+  RandomBuffers all;
+  std::vector<Tensor>& tensors = all.device;
   const int buffers = uniform(random, 2, 9);
   for (int i = 0; i < buffers; ++i) {
     const std::string name = absl::StrCat("b", i);
@@ -77,7 +83,12 @@ std::vector<Tensor> random_buffers(Program& program, std::mt19937_64& random) {
       tensors.push_back(transient(program, name, bytes, memory_class));
     }
   }
-  return tensors;
+  const int hosts = uniform(random, 0, 3);
+  for (int i = 0; i < hosts; ++i) {
+    const auto make = random() % 3 == 0 ? persistent : transient;
+    all.host.push_back(make(program, absl::StrCat("h", i), uniform(random, 1, 300), MemoryClass::kHost));
+  }
+  return all;
 }
 
 Access random_access(const std::vector<Tensor>& tensors, std::mt19937_64& random) {
@@ -128,29 +139,63 @@ OpId mix(Program& program, const std::string& name, Lane lane, std::vector<Acces
   });
 }
 
+namespace {
+
+// Of `bytes` from somewhere in the tensor.
+Tensor random_part(const Tensor& tensor, int64_t bytes, std::mt19937_64& random) {
+  return tensor.slice(uniform(random, 0, static_cast<int>(tensor.elements() - bytes)), {bytes});
+}
+
+// A copy out, or, where the host's bytes are known to hold something, perhaps one in.
+void random_copy(Program& program, const std::string& name, const RandomBuffers& buffers, Written& written,
+                 std::mt19937_64& random) {
+  const Tensor& device = buffers.device[random() % buffers.device.size()];
+  const Tensor& host = buffers.host[random() % buffers.host.size()];
+  const auto bytes = uniform(random, 1, static_cast<int>(std::min(device.elements(), host.elements())));
+  const Tensor here = random_part(device, bytes, random), there = random_part(host, bytes, random);
+  const bool in = written.all(read(there)) && (random() % 2 == 0 || !written.all(read(here)));
+  const Tensor from = in ? there : here, to = in ? here : there;
+  if (!written.all(read(from))) return;
+  program.record_copy(name, in ? LaneKind::kCopyIn : LaneKind::kCopyOut, from.in(), to.out());
+  written.set(write(to));
+}
+
+}  // namespace
+
 std::unique_ptr<backend::Device> create_device() { return backend::cpu::create_device({}, nullptr, nullptr); }
 
 Program random_program(uint64_t seed) {
   std::mt19937_64 random(seed);
   Program program;
-  const std::vector<Tensor> tensors = random_buffers(program, random);
+  const RandomBuffers buffers = random_buffers(program, random);
+  std::vector<Tensor> everywhere = buffers.device;
+  everywhere.insert(everywhere.end(), buffers.host.begin(), buffers.host.end());
   const Lane lanes[] = {kComputeLane, comm_lane(0),           comm_lane(1),
                         comm_lane(2), {LaneKind::kCopyIn, 0}, {LaneKind::kCopyOut, 0}};
   const int lane_count = uniform(random, 1, 6);
   const int ops = uniform(random, 1, 24);
   Written written(program);
   for (int op = 0; op < ops; ++op) {
+    const Lane lane = lanes[random() % static_cast<uint64_t>(lane_count)];
+    if (!program.ops().empty() && random() % 6 == 0) {
+      program.wait_for(lane, static_cast<OpId>(random() % program.ops().size()));
+    }
+    if (!buffers.host.empty() && random() % 4 == 0) {
+      random_copy(program, absl::StrCat("copy", op), buffers, written, random);
+      continue;
+    }
+    const bool copies = lane.kind == LaneKind::kCopyIn || lane.kind == LaneKind::kCopyOut;
     std::vector<Access> accesses;
     const int count = uniform(random, 1, 4);
     for (int i = 0; i < count; ++i) {
-      Access access = random_access(tensors, random);
+      Access access = random_access(copies ? everywhere : buffers.device, random);
       if (access.reads() && !written.all(access)) access.mode = AccessMode::kWrite;
       accesses.push_back(access);
     }
     for (const Access& access : accesses) {
       if (access.writes()) written.set(access);
     }
-    mix(program, absl::StrCat("op", op), lanes[random() % static_cast<uint64_t>(lane_count)], std::move(accesses));
+    mix(program, absl::StrCat("op", op), lane, std::move(accesses));
   }
   return program;
 }

@@ -37,7 +37,8 @@ OpId add(Program& program, const std::string& name, Lane lane, std::vector<Acces
 
 std::unique_ptr<backend::Device> create_device();
 
-// A small program of random buffers of every lifetime, ranges, modes and lanes. Never invalid.
+// A small program of random buffers of every lifetime, on the device and on the host, ranges, modes, lanes, copies and
+// waits that are asked for. Never invalid.
 Program random_program(uint64_t seed);
 std::vector<OpId> random_topological_order(const Plan& plan, uint64_t seed);
 
