@@ -3,11 +3,13 @@
 
 #include "telar/v1/spec.pb.h"
 #include "worker/engine/program.h"
-#include "worker/parallel/flat_layout.h"
+#include "worker/parallel/flat_tensors.h"
+#include "worker/parallel/groups.h"
 
 namespace telar::optim {
 
-// The optimizer's state. Of the flat tensors, an f32 one a bucket each. In fp32 the weights are their own masters.
+// The optimizer's state. Of the flat tensors, an f32 one a bucket each: whole, or where replicas split their state this
+// rank's shards. In fp32 the weights are their own masters.
 struct AdamWState {
   parallel::FlatTensors master;
   parallel::FlatTensors exp_avg;
@@ -22,13 +24,21 @@ backend::StepParams step_params(const v1::OptimizerSpec& optimizer, const v1::Pr
 
 struct AdamWTensors {
   engine::Tensor step_scalars;  // f32 [backend::kStepScalars]; the host writes the rate before each run.
-  engine::Tensor grad_norm;     // f32 [1], before clipping; of the true gradient, not the scaled one.
+  engine::Tensor grad_norm;     // f32 [1], before clipping; of the true gradient, not the scaled one. On every rank.
 };
 
-// Records norm, clip scale and update. `grads` are state.loss_scale() times too large. `weights` get the rounded
-// masters unless they are the masters.
+// What a step hands to the optimizer.
+struct AdamWInputs {
+  const parallel::FlatLayout& layout;
+  const parallel::Groups& groups;
+  bool sharded = false;                  // `grads`, the state and `weights` are this rank's shards.
+  const parallel::FlatTensors& grads;    // state.loss_scale() times too large.
+  const parallel::FlatTensors& weights;  // Get the rounded masters; undefined where they are the masters.
+};
+
+// Records norm, clip scale and update. The norm is summed over the ranks shard by shard whoever updates what, so that
+// it does not depend on how state is split.
 AdamWTensors record_adamw(engine::Program& program, const v1::OptimizerSpec& spec, const v1::PrecisionSpec& precision,
-                          const parallel::FlatLayout& layout, const parallel::FlatTensors& grads,
-                          const AdamWState& state, const parallel::FlatTensors& weights, bool weights_are_masters);
+                          const AdamWInputs& inputs, const AdamWState& state);
 
 }  // namespace telar::optim

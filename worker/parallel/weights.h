@@ -1,0 +1,60 @@
+// The weights as layers read them: whole, wherever the ranks of a shard group keep them.
+//
+// ZeRO 0: every rank has all. ZeRO 1 and 2: every rank has room for all, and its own shard is true; a program gathers
+// each bucket when it is first read. ZeRO 3: a rank has its shards only; a bucket is gathered into a slot whenever it
+// is read and in no slot. It takes the slot that was read longest ago and waits for whoever read that and for nothing
+// else: with n + 1 slots up to n gathers run ahead of the layer that computes, also where the backward turns round.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "worker/parallel/flat_tensors.h"
+#include "worker/parallel/groups.h"
+
+namespace telar::parallel {
+
+// How a run splits its state: ZeRO, Rajbhandari et al. 2020.
+struct Sharding {
+  int zero_stage = 0;           // 0 wherever a shard group has one rank.
+  int prefetch = 1;             // ZeRO 3: buckets gathered ahead.
+  bool bf16_gradients = false;  // What travels; sums are f32 again behind it.
+};
+
+class Weights {
+ public:
+  // `stored`: shards under ZeRO 3, else whole. All must outlive it.
+  Weights(engine::Program& program, const FlatLayout& layout, const Groups& groups, const Sharding& sharding,
+          FlatTensors stored)
+      : program_(program),
+        layout_(layout),
+        groups_(groups),
+        sharding_(sharding),
+        stored_(std::move(stored)),
+        gathered_(layout.buckets().size(), false) {}
+
+  // The packed tensor, for ops that are recorded before the next call.
+  engine::Tensor group(const std::string& name);
+
+ private:
+  struct Slots {
+    std::vector<engine::Tensor> tensors;
+    std::vector<size_t> holds;  // The bucket in each.
+    std::vector<int64_t> read;  // When each was read last, in reads.
+  };
+  engine::Tensor bucket(size_t index);
+  engine::Tensor slot_of(size_t index);
+  void gather(size_t index, engine::Tensor shard, engine::Tensor whole);
+
+  engine::Program& program_;
+  const FlatLayout& layout_;
+  const Groups& groups_;
+  const Sharding sharding_;
+  const FlatTensors stored_;
+  std::vector<bool> gathered_;
+  std::map<int64_t, Slots> slots_;  // By elements of the buckets that share it.
+  int64_t reads_ = 0;
+};
+
+}  // namespace telar::parallel
