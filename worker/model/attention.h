@@ -13,13 +13,17 @@ class Attention {
   // `prefix` is the layer's: "layers.3.".
   Attention(const v1::ModelSpec& spec, const std::string& prefix)
       : prefix_(prefix),
-        qkv_(prefix + "qkv", spec.qkv_bias()),
-        output_(prefix + "o", spec.architecture() == v1::GPT2) {}
+        qkv_(prefix + "qkv", spec.qkv_bias(), Linear::Split::kOutputs),
+        output_(prefix + "o", spec.architecture() == v1::GPT2, Linear::Split::kInputs) {}
 
-  // x: act [tokens, hidden] -> act [tokens, hidden], not yet added to the residual stream.
+  // x: act [local tokens, hidden] -> the same, not yet added to the residual stream.
   engine::Tensor forward(const Recorder& recorder, engine::Tensor x);
   // `norm`: its output was forward's x.
   engine::Tensor backward(const Recorder& recorder, Norm& norm, engine::Tensor dy);
+  // What the backward reads of the forward's.
+  void for_each_kept(const TensorVisitor& visit) {
+    for (engine::Tensor* kept : {&packed_, &context_, &lse_}) visit(*kept);
+  }
 
  private:
   std::string prefix_;

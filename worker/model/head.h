@@ -23,12 +23,13 @@ class Head {
     engine::Tensor loss;        // f32 [1]: accumulates this micro-batch's share of the mean loss.
     engine::Tensor loss_scale;  // f32 [1]: the gradient is so many times too large. Undefined: once.
   };
-  // hidden: act [tokens, C], normed. Records the loss and its gradient; returns d loss / d hidden. The weight's
-  // gradient is added to; the first chunk of a step's first micro-batch writes it instead, padding rows included.
+  // hidden: act [local tokens, C], normed. Records the loss and its gradient; returns d loss / d hidden. The weight's
+  // gradient is added to; where nothing has been written yet, the first chunk writes it, padding rows included. Of a
+  // tensor group every rank gets the whole loss.
   static engine::Tensor loss_and_gradient(const Recorder& recorder, engine::Tensor hidden, const Targets& targets);
   static void loss_only(const Recorder& recorder, engine::Tensor hidden, const Targets& targets);
-  // Logits of one row: `row` i32 [1] picks it. act [1, padded vocabulary]
-  static engine::Tensor logits_of_row(const Recorder& recorder, engine::Tensor hidden, engine::Tensor row);
+  // Logits of one row: `row` i32 [1] picks it. out: act [1, padded share of the vocabulary]
+  static void logits_of_row(const Recorder& recorder, engine::Tensor hidden, engine::Tensor row, engine::Tensor out);
 };
 
 }  // namespace telar::model

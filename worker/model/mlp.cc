@@ -22,7 +22,8 @@ void Mlp::expand(const Recorder& recorder, Tensor x) {
 }
 
 Tensor Mlp::activate(const Recorder& recorder) const {
-  const Tensor after = recorder.activation(prefix_ + "mlp.act", recorder.spec.ffn());
+  const int64_t width = before_.shape().cols() / (gpt2_ ? 1 : 2);
+  const Tensor after = recorder.activation(prefix_ + "mlp.act", width);
   recorder.program.record(prefix_ + (gpt2_ ? "gelu" : "swiglu"), gpt2_ ? &Kernels::gelu : &Kernels::swiglu,
                           before_.in(), after.out());
   return after;

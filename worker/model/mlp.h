@@ -13,15 +13,20 @@ class Mlp {
   Mlp(const v1::ModelSpec& spec, const std::string& prefix)
       : prefix_(prefix),
         gpt2_(spec.architecture() == v1::GPT2),
-        inner_(prefix + (gpt2_ ? "up" : "gate_up"), gpt2_),
-        down_(prefix + "down", gpt2_) {}
+        inner_(prefix + (gpt2_ ? "up" : "gate_up"), gpt2_, Linear::Split::kOutputs),
+        down_(prefix + "down", gpt2_, Linear::Split::kInputs) {}
 
-  // x: act [tokens, hidden] -> act [tokens, hidden], not yet added to the residual stream.
+  // x: act [local tokens, hidden] -> the same, not yet added to the residual stream.
   engine::Tensor forward(const Recorder& recorder, engine::Tensor x);
   // All of forward but its last product: everything that the backward reads.
   void expand(const Recorder& recorder, engine::Tensor x);
   // `norm`: its output was forward's x.
   engine::Tensor backward(const Recorder& recorder, Norm& norm, engine::Tensor dy);
+  // What the backward reads of the forward's.
+  void for_each_kept(const Recorder& recorder, const TensorVisitor& visit) {
+    visit(before_);
+    if (!recorder.recomputes_cheap_ops()) visit(after_);
+  }
 
  private:
   // The activation alone, from before_: on the CPU the same bits whenever it runs. Where a GPU's forward has it as the

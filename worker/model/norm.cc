@@ -6,7 +6,8 @@ using backend::Kernels;
 using engine::Tensor;
 
 Norm::Output Norm::forward(const Recorder& recorder, Tensor residual, Tensor delta) {
-  const Tensor sum = delta.defined() ? recorder.activation(name_ + ".residual", recorder.spec.hidden()) : Tensor();
+  const Tensor sum =
+      delta.defined() ? recorder.local_activation(name_ + ".residual", recorder.spec.hidden()) : Tensor();
   x_ = delta.defined() ? sum : residual;
   normalize(recorder, residual, delta, sum);
   return {x_, y_};
@@ -21,11 +22,11 @@ Tensor Norm::output(const Recorder& recorder) {
 
 void Norm::normalize(const Recorder& recorder, Tensor residual, Tensor delta, Tensor sum) {
   const float epsilon = static_cast<float>(recorder.spec.norm_epsilon());
-  y_ = recorder.activation(name_ + ".y", recorder.spec.hidden());
-  rstd_ = recorder.statistic(name_ + ".rstd");
+  y_ = recorder.local_activation(name_ + ".y", recorder.spec.hidden());
+  rstd_ = recorder.local_statistic(name_ + ".rstd");
   const Tensor weight = recorder.weight(name_ + ".weight");
   if (recorder.gpt2()) {
-    mean_ = recorder.statistic(name_ + ".mean");
+    mean_ = recorder.local_statistic(name_ + ".mean");
     recorder.program.record(name_, &Kernels::layer_norm, residual.in(), delta.in(), weight.in(),
                             recorder.weight(name_ + ".bias").in(), epsilon, sum.out(), y_.out(), mean_.out(),
                             rstd_.out());

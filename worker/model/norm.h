@@ -12,8 +12,8 @@ class Norm {
   explicit Norm(std::string name) : name_(std::move(name)) {}
 
   struct Output {
-    engine::Tensor residual;  // residual + delta: the residual stream behind the add. act [tokens, hidden]
-    engine::Tensor y;         // Normed. act [tokens, hidden]
+    engine::Tensor residual;  // residual + delta: the residual stream behind the add. act [local tokens, hidden]
+    engine::Tensor y;         // Normed. act [local tokens, hidden]
   };
   // `delta` may be undefined: then the residual stream goes on as it is.
   Output forward(const Recorder& recorder, engine::Tensor residual, engine::Tensor delta);
@@ -21,10 +21,16 @@ class Norm {
   // bits, since what is normed is the sum as stored.
   engine::Tensor output(const Recorder& recorder);
   // The residual stream behind the add.
-  engine::Tensor residual() const { return x_; }
+  engine::Tensor& residual() { return x_; }
   // dresidual: gradient of the residual stream behind this norm's tap; accumulates what flows back through it.
   // Since the add has slope one, it is then the gradient of both `residual` and `delta`.
   void backward(const Recorder& recorder, engine::Tensor dy, engine::Tensor dresidual);
+  // What output() and the backward read of the forward's.
+  void for_each_kept(const Recorder& recorder, const TensorVisitor& visit) {
+    visit(x_);
+    if (recorder.recomputes_cheap_ops()) return;
+    for (engine::Tensor* kept : {&y_, &mean_, &rstd_}) visit(*kept);
+  }
 
  private:
   void normalize(const Recorder& recorder, engine::Tensor residual, engine::Tensor delta, engine::Tensor sum);

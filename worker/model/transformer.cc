@@ -8,22 +8,40 @@ namespace telar::model {
 using backend::Kernels;
 using engine::Tensor;
 
-Transformer::Transformer(const v1::ModelSpec& spec) {
-  for (uint32_t i = 0; i < spec.layers(); ++i) {
+Transformer::Transformer(const v1::ModelSpec& spec, const parallel::Stage& stage)
+    : stage_(stage), head_unit_(static_cast<int>(spec.layers()) + 1) {
+  for (int i = stage.first_layer; i < stage.first_layer + stage.layers; ++i) {
     const std::string prefix = "layers." + std::to_string(i) + ".";
     layers_.push_back(
         {Norm(prefix + "attn_norm"), Attention(spec, prefix), Norm(prefix + "mlp_norm"), Mlp(spec, prefix)});
   }
 }
 
-Tensor Transformer::forward(const Recorder& recorder, Tensor ids) {
-  ids_ = ids;
-  const Tensor positions = recorder.gpt2() ? recorder.weight("positions.weight") : Tensor();
-  Stream stream{recorder.activation("embed.y", recorder.spec.hidden()), Tensor()};
-  recorder.program.record("embed", &Kernels::embedding, ids.in(), recorder.weight("embed.weight").in(), positions.in(),
-                          recorder.sequence, stream.residual.out());
-  for (Layer& layer : layers_) stream = layer.forward(recorder, stream);
-  return final_norm_.forward(recorder, stream.residual, stream.delta).y;
+// Each tensor rank looks up the ids that it has rows for; one of them brings the positions in.
+Tensor Transformer::embed(const Recorder& recorder, Tensor ids) const {
+  const bool with_positions = recorder.gpt2() && recorder.tensor_rank() == 0;
+  const Tensor positions = with_positions ? recorder.weight("positions.weight") : Tensor();
+  const Tensor y = recorder.activation("embed.y", recorder.spec.hidden());
+  recorder.program.record("embed", &Kernels::embedding, ids.in(), recorder.vocab_slice(),
+                          recorder.weight("embed.weight").in(), positions.in(), recorder.sequence, y.out());
+  return recorder.scatter_tokens("embed.y", y);
+}
+
+Tensor Transformer::forward(const Recorder& recorder, Tensor in) {
+  Stream stream{in, Tensor()};
+  if (stage_.embedding) {
+    ids_ = in;
+    stream.residual = embed(recorder, in);
+  }
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    if (recorder.offload != nullptr) recorder.offload->begin_layer();
+    stream = layers_[i].forward(recorder, stream);
+    send_layer(recorder, i);
+  }
+  if (stage_.head) return final_norm_.forward(recorder, stream.residual, stream.delta).y;
+  const Tensor out = recorder.local_activation("stage.y", recorder.spec.hidden());
+  recorder.program.record("stage.y", &Kernels::add, stream.residual.in(), stream.delta.in(), out.out());
+  return out;
 }
 
 Transformer::Stream Transformer::Layer::forward(const Recorder& recorder, Stream in) {
@@ -43,21 +61,64 @@ void Transformer::Layer::backward(const Recorder& recorder, Tensor dresidual) {
   attention_norm.backward(recorder, attention.backward(recorder, attention_norm, dresidual), dresidual);
 }
 
-void Transformer::backward(const Recorder& recorder, Tensor dhidden, const std::function<void(int)>& unit_done) {
-  const Tensor dresidual = recorder.activation("dresidual", recorder.spec.hidden());
-  recorder.program.record("dresidual.zero", &Kernels::fill, 0.0f, dresidual.out());
-  final_norm_.backward(recorder, dhidden, dresidual);
-  unit_done(static_cast<int>(layers_.size()) + 1);
-  for (size_t i = layers_.size(); i-- > 0;) {
-    // The last layer's backward follows its forward so closely that keeping it raises no peak.
-    if (recorder.recomputes_layers() && i + 1 < layers_.size()) layers_[i].recompute(recorder);
-    layers_[i].backward(recorder, dresidual);
-    unit_done(static_cast<int>(i) + 1);
+void Transformer::Layer::for_each_kept(const Recorder& recorder, const TensorVisitor& visit) {
+  if (recorder.recomputes_layers()) return visit(attention_norm.residual());
+  attention_norm.for_each_kept(recorder, visit);
+  attention.for_each_kept(visit);
+  mlp_norm.for_each_kept(recorder, visit);
+  mlp.for_each_kept(recorder, visit);
+}
+
+void Transformer::send_layer(const Recorder& recorder, size_t index) {
+  const bool stays = recorder.backward_follows && index + Offload::kStay >= layers_.size();
+  if (recorder.offload == nullptr || stays) return;
+  Layer& layer = layers_[index];
+  recorder.offload->send(layer.trip, "offload." + std::to_string(stage_.first_layer + static_cast<int>(index)),
+                         [&](const TensorVisitor& visit) { layer.for_each_kept(recorder, visit); });
+}
+
+void Transformer::fetch_layer(const Recorder& recorder, size_t index) {
+  Layer& layer = layers_[index];
+  recorder.offload->fetch(layer.trip, [&](const TensorVisitor& visit) { layer.for_each_kept(recorder, visit); });
+}
+
+void Transformer::fetch(const Recorder& recorder) {
+  if (recorder.offload != nullptr && !layers_.empty()) fetch_layer(recorder, layers_.size() - 1);
+}
+
+Tensor Transformer::backward(const Recorder& recorder, Tensor dout, const std::function<void(int)>& unit_done) {
+  // Recorded behind the unit's weight gradients, wherever those go.
+  const auto done = [&](int unit) { recorder.weight_gradient([unit_done, unit] { unit_done(unit); }); };
+  Tensor dresidual = dout;
+  if (stage_.head) {
+    dresidual = recorder.local_activation("dresidual", recorder.spec.hidden());
+    recorder.program.record("dresidual.zero", &Kernels::fill, 0.0f, dresidual.out());
+    final_norm_.backward(recorder, dout, dresidual);
+    unit_done(head_unit_);  // Nothing of it is deferred.
   }
-  const Tensor dpositions = recorder.gpt2() ? recorder.grad("positions.weight") : Tensor();
-  recorder.program.record("embed.backward", &Kernels::embedding_backward, ids_.in(), dresidual.in(), recorder.sequence,
-                          recorder.grad("embed.weight").inout(), dpositions.inout());
-  unit_done(0);
+  for (size_t i = layers_.size(); i-- > 0;) {
+    if (recorder.offload != nullptr) {
+      recorder.offload->begin_layer();
+      fetch_layer(recorder, i);  // Unless it is there.
+      if (i > 0) fetch_layer(recorder, i - 1);
+    }
+    if (recorder.recomputes_layers() && !is_kept(recorder, i)) layers_[i].recompute(recorder);
+    layers_[i].backward(recorder, dresidual);
+    done(stage_.first_layer + static_cast<int>(i) + 1);
+  }
+  if (!stage_.embedding) return dresidual;
+  embed_backward(recorder, dresidual);
+  done(0);
+  return Tensor();
+}
+
+void Transformer::embed_backward(const Recorder& recorder, Tensor dresidual) const {
+  const Tensor dy = recorder.gather_tokens("embed.dy", dresidual);
+  recorder.weight_gradient([recorder, ids = ids_, dy] {
+    const Tensor dpositions = recorder.gpt2() ? recorder.grad("positions.weight") : Tensor();
+    recorder.program.record("embed.backward", &Kernels::embedding_backward, ids.in(), recorder.vocab_slice(), dy.in(),
+                            recorder.sequence, recorder.grad("embed.weight").inout(), dpositions.inout());
+  });
 }
 
 namespace {

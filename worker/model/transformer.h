@@ -1,5 +1,5 @@
-// The whole network, one micro-batch: reads like the paper. Forward keeps what backward needs as transients of the
-// program; a Transformer therefore records one forward, and one backward after it.
+// One stage of the network, one micro-batch: reads like the paper. Forward keeps what backward needs as transients of
+// the program; a Transformer therefore records one forward, and one backward after it.
 //
 // What is kept is what backward ops read. Where they read a tensor that was recorded again, the forward's own ends its
 // life in the forward; nobody has to drop it. Bytes a token and layer, with 2-byte activations of width C, inner width
@@ -17,18 +17,24 @@
 #include "worker/model/head.h"
 #include "worker/model/mlp.h"
 #include "worker/model/norm.h"
+#include "worker/parallel/stages.h"
 
 namespace telar::model {
 
 class Transformer {
  public:
-  explicit Transformer(const v1::ModelSpec& spec);
+  Transformer(const v1::ModelSpec& spec, const parallel::Stage& stage);
 
-  // ids: i32 [tokens] -> the final norm's output, act [tokens, hidden].
-  engine::Tensor forward(const Recorder& recorder, engine::Tensor ids);
-  // dhidden: gradient of forward's result. `unit_done(unit)` is called when all gradients of a unit (see
-  // parameters.h) have been recorded, from the last unit down to 0.
-  void backward(const Recorder& recorder, engine::Tensor dhidden, const std::function<void(int unit)>& unit_done);
+  // in: with the embedding, ids i32 [tokens]; else what the stage before gave. Returns, with the head, the final norm's
+  // output, else the residual stream. Both act [local tokens, hidden].
+  engine::Tensor forward(const Recorder& recorder, engine::Tensor in);
+  // dout: gradient of forward's result, which without a head is changed in place. Returns the gradient of `in`,
+  // undefined where that is ids. `unit_done(unit)` is called when all gradients of a unit (see parameters.h) are
+  // recorded, from the last unit of the stage down; where some of them are deferred, by the last of those.
+  engine::Tensor backward(const Recorder& recorder, engine::Tensor dout,
+                          const std::function<void(int unit)>& unit_done);
+  // With Recorder::offload, ahead of backward(): what its first layer reads comes back beside what is recorded next.
+  void fetch(const Recorder& recorder);
 
  private:
   // What one layer hands to the next. The add is left to the next norm, which does it in passing.
@@ -41,12 +47,26 @@ class Transformer {
     // Forward again from the residual stream that entered, up to the last tensor that backward reads.
     void recompute(const Recorder& recorder);
     void backward(const Recorder& recorder, engine::Tensor dresidual);
+    // What backward(), or recompute(), reads of the forward's.
+    void for_each_kept(const Recorder& recorder, const TensorVisitor& visit);
 
     Norm attention_norm;
     Attention attention;
     Norm mlp_norm;
     Mlp mlp;
+    Offload::Trip trip;
   };
+  void send_layer(const Recorder& recorder, size_t index);
+  void fetch_layer(const Recorder& recorder, size_t index);
+  // Kept, whatever else is computed again: its backward begins so soon that this raises no peak.
+  bool is_kept(const Recorder& recorder, size_t index) const {
+    return recorder.backward_follows && index + 1 == layers_.size();
+  }
+  engine::Tensor embed(const Recorder& recorder, engine::Tensor ids) const;
+  void embed_backward(const Recorder& recorder, engine::Tensor dresidual) const;
+
+  const parallel::Stage stage_;
+  const int head_unit_;  // See parameters.h.
   std::vector<Layer> layers_;
   Norm final_norm_{"final_norm"};
   engine::Tensor ids_;

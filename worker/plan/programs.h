@@ -1,42 +1,22 @@
 // The programs of one run, recorded without a device: the training step, evaluation, the next token's logits, and the
-// first weights. train/ replays them; a planner only measures them.
+// first weights. train/ replays them; a planner only measures them. Each rank has its own; together they are the job.
 #pragma once
 
 #include <memory>
-#include <optional>
 
-#include "telar/v1/spec.pb.h"
 #include "worker/engine/program.h"
-#include "worker/model/head.h"
 #include "worker/optim/adamw.h"
-#include "worker/parallel/flat_layout.h"
-#include "worker/parallel/mesh.h"
+#include "worker/parallel/flat_tensors.h"
+#include "worker/plan/run_shape.h"
 
 namespace telar::plan {
-
-// The group of data-parallel replicas; the only communicator so far.
-inline constexpr engine::GroupId kDataParallelGroup = 0;
-
-// Sizes that every program of a run shares.
-struct RunShape {
-  v1::JobSpec spec;  // Resolved.
-  parallel::Mesh mesh;
-  parallel::FlatLayout layout;
-  engine::DType act = engine::DType::kF32;  // Weights and activations.
-  int64_t micro_batches = 1;                // A step, on this rank.
-  int64_t logits_bytes = model::Head::kChunkBytes;
-
-  // fp32 weights are their own masters.
-  bool weights_are_masters() const { return act == engine::DType::kF32; }
-  int64_t micro_tokens() const { return int64_t{spec.batch().micro()} * spec.batch().sequence_length(); }
-};
-RunShape run_shape(const v1::JobSpec& resolved, const parallel::Mesh& mesh);
 
 // One optimizer step. Owns weights, gradients and optimizer state.
 struct TrainProgram {
   engine::Program program;
-  parallel::FlatTensors weights, grads;
-  optim::AdamWState state;  // state.master aliases `weights` when they are their own masters.
+  parallel::FlatTensors weights;  // As parallel::Weights keeps them.
+  parallel::FlatTensors grads;    // As the optimizer finds them: parallel::Gradients::reduced().
+  optim::AdamWState state;        // state.master aliases `weights` when they are their own masters.
   optim::AdamWTensors optimizer;
   engine::Tensor rope_table;  // f32, written once by the host; undefined for learned positions.
   engine::Tensor inputs;      // i32 [micro_batches, micro_tokens], written by the host before each run.
@@ -55,19 +35,19 @@ struct EvalProgram {
   parallel::FlatTensors weights;
   engine::Tensor rope_table;
   engine::Tensor inputs, targets;  // i32 [micro_tokens]
-  engine::Tensor loss_sum;         // f32 [1]: over all replicas' valid targets.
+  engine::Tensor loss_sum;         // f32 [1]: over all replicas' valid targets, on every rank.
   engine::Tensor valid;            // f32 [1]: their number.
 };
 std::unique_ptr<EvalProgram> record_eval(const RunShape& shape);
 
-// Logits behind one sequence. Weights and rope table are external.
+// Logits behind one sequence, the same on every replica. Weights and rope table are external.
 struct LogitsProgram {
   engine::Program program;
   parallel::FlatTensors weights;
   engine::Tensor rope_table;
   engine::Tensor inputs;  // i32 [sequence_length]
   engine::Tensor row;     // i32 [1]: which position's logits.
-  engine::Tensor logits;  // act [1, padded vocabulary]
+  engine::Tensor logits;  // act [tensor ranks, padded share of the vocabulary], on every rank.
 };
 std::unique_ptr<LogitsProgram> record_logits(const RunShape& shape);
 
@@ -81,7 +61,7 @@ std::unique_ptr<InitProgram> record_init(const RunShape& shape);
 // Rounds the masters to the compute precision; only for shapes whose weights are not their own masters.
 struct RoundProgram {
   engine::Program program;
-  parallel::FlatTensors masters, weights;  // External.
+  parallel::FlatTensors masters, weights;  // External; of `weights` what the rank has a master of.
 };
 std::unique_ptr<RoundProgram> record_round(const RunShape& shape);
 

@@ -1,0 +1,61 @@
+// What the programs of this folder are made from.
+#pragma once
+
+#include <string>
+
+#include "worker/model/recorder.h"
+#include "worker/plan/run_shape.h"
+
+namespace telar::plan {
+
+using parallel::FlatTensors;
+
+// The optimizer's state and what is added to the weights: whole, or this rank's shards.
+inline FlatTensors::Extent state_extent(const RunShape& shape) {
+  return shape.sharded() ? FlatTensors::Extent::kShard : FlatTensors::Extent::kWhole;
+}
+inline FlatTensors::Extent weight_extent(const RunShape& shape) {
+  return shape.keeps_weight_shards() ? FlatTensors::Extent::kShard : FlatTensors::Extent::kWhole;
+}
+
+inline FlatTensors own(engine::Program& program, const RunShape& shape, const std::string& name, engine::DType dtype,
+                       engine::MemoryClass memory_class, FlatTensors::Extent extent) {
+  return FlatTensors(program, shape.layout, name, dtype, memory_class, FlatTensors::Owner::kProgram, extent);
+}
+inline FlatTensors borrow(engine::Program& program, const RunShape& shape, const std::string& name, engine::DType dtype,
+                          FlatTensors::Extent extent) {
+  return FlatTensors(program, shape.layout, name, dtype, engine::MemoryClass::kWeights, FlatTensors::Owner::kExternal,
+                     extent);
+}
+
+inline bool uses_rope(const RunShape& shape) { return shape.spec.model().architecture() == v1::LLAMA; }
+inline engine::Shape rope_shape(const RunShape& shape) {
+  return {shape.spec.batch().sequence_length(), shape.spec.model().head_dim()};
+}
+
+// Combines a scalar over all ranks of the job; nothing to do for one.
+void reduce_over_world(engine::Program& program, const RunShape& shape, const std::string& name, engine::Tensor x,
+                       backend::ReduceOp op = backend::ReduceOp::kSum);
+// As a sum to which only some ranks contribute what they have.
+void sum_over_world(engine::Program& program, const RunShape& shape, const std::string& name, engine::Tensor x,
+                    bool contributes);
+// Counts the global batch's valid targets, each once.
+void count_valid(engine::Program& program, const RunShape& shape, engine::Tensor targets, engine::Tensor valid);
+
+model::Recorder recorder(engine::Program& program, const RunShape& shape, parallel::Weights& weights,
+                         engine::Tensor rope_table, int64_t batch);
+
+// What flows from stage `stage` to the next, or back, on its way between two ranks: act [local tokens, hidden].
+engine::Tensor record_recv(const model::Recorder& recorder, const RunShape& shape, const std::string& name,
+                           int from_stage, int to_stage);
+void record_send(const model::Recorder& recorder, const RunShape& shape, const std::string& name, engine::Tensor x,
+                 int from_stage, int to_stage);
+
+// Behind all else: cuts tensor-parallel collectives up, if the spec wants that.
+void overlap_tensor(engine::Program& program, const RunShape& shape);
+
+// This rank's stages forward, for programs that have no backward; returns the last one's output where that is the
+// head's, else undefined.
+engine::Tensor record_forward(const model::Recorder& recorder, const RunShape& shape, engine::Tensor ids);
+
+}  // namespace telar::plan

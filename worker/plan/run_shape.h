@@ -1,0 +1,45 @@
+// Sizes and places that every program of a rank shares: what the spec and the rank's number make of a model.
+#pragma once
+
+#include <vector>
+
+#include "telar/v1/spec.pb.h"
+#include "worker/engine/op.h"
+#include "worker/model/head.h"
+#include "worker/parallel/flat_layout.h"
+#include "worker/parallel/groups.h"
+#include "worker/parallel/mesh.h"
+#include "worker/parallel/schedule.h"
+#include "worker/parallel/stages.h"
+#include "worker/parallel/weights.h"
+
+namespace telar::plan {
+
+struct RunShape {
+  v1::JobSpec spec;  // Resolved.
+  parallel::Mesh mesh;
+  parallel::Groups groups;
+  parallel::Sharding sharding;
+  std::vector<parallel::Stage> stages;    // Of the whole model.
+  std::vector<int> rank_of_stage;         // Pipeline rank.
+  std::vector<parallel::Action> actions;  // Of a step on this rank, transfers included.
+  parallel::FlatLayout layout;
+  engine::DType act = engine::DType::kF32;  // Weights and activations.
+  int64_t micro_batches = 1;                // A step, on this rank.
+  int64_t logits_bytes = model::Head::kChunkBytes;
+  int64_t piece_rows = 512;  // The fewest tokens of a piece of a product that overlaps with tensor-parallel transfers.
+
+  // fp32 weights are their own masters.
+  bool weights_are_masters() const { return act == engine::DType::kF32; }
+  bool sharded() const { return sharding.zero_stage > 0; }
+  bool keeps_weight_shards() const { return sharding.zero_stage == 3; }
+  int64_t micro_tokens() const { return int64_t{spec.batch().micro()} * spec.batch().sequence_length(); }
+  bool has_stage(int stage) const { return rank_of_stage[static_cast<size_t>(stage)] == mesh.pp; }
+  bool has_head() const { return rank_of_stage.back() == mesh.pp; }
+  // What this rank's optimizer state holds.
+  std::vector<parallel::Piece> pieces() const { return layout.pieces(!sharded()); }
+};
+// `resolved` without problems. `bucket_elements`: see FlatLayout; 0: as many as the spec's bucket size asks for.
+RunShape run_shape(const v1::JobSpec& resolved, const parallel::Mesh& mesh, int64_t bucket_elements = 0);
+
+}  // namespace telar::plan
