@@ -14,68 +14,13 @@ namespace {
 constexpr uint64_t kPiece = uint64_t{4} << 20;  // Stays in cache between the read and the CRC; a multiple of any dtype.
 constexpr uint64_t kMostManifestBytes = uint64_t{1} << 30;
 
-// Where the elements of a chunk lie in its flattened tensor: runs of equal length, in ascending order.
-class Runs {
- public:
-  Runs(const std::vector<int64_t>& shape, const Chunk& chunk) : chunk_(chunk), strides_(shape.size()) {
-    int64_t stride = 1;
-    for (size_t axis = shape.size(); axis-- > 0;) {
-      strides_[axis] = stride;
-      stride *= shape[axis];
-    }
-    // A run takes in the axes that the chunk has whole, and the first before them that it has in part.
-    outer_axes_ = shape.size();
-    while (outer_axes_ > 0) {
-      length_ *= chunk.shape[--outer_axes_];
-      if (chunk.shape[outer_axes_] != shape[outer_axes_]) break;
-    }
-    for (size_t axis = 0; axis < outer_axes_; ++axis) count_ *= chunk.shape[axis];
-  }
-  int64_t length() const { return length_; }
-  int64_t count() const { return count_; }
-  // First element of run `index` in the flattened tensor.
-  int64_t start(int64_t index) const {
-    int64_t position = 0;
-    for (size_t axis = strides_.size(); axis-- > 0;) {
-      int64_t within = 0;
-      if (axis < outer_axes_) {
-        within = index % chunk_.shape[axis];
-        index /= chunk_.shape[axis];
-      }
-      position += (chunk_.offset[axis] + within) * strides_[axis];
-    }
-    return position;
-  }
-
- private:
-  const Chunk& chunk_;
-  std::vector<int64_t> strides_;
-  size_t outer_axes_ = 0;
-  int64_t length_ = 1;
-  int64_t count_ = 1;
-};
-
-// Copies those of the chunk's elements [at, at + piece) that lie in [first, first + count) of the tensor.
-void scatter(const Runs& runs, std::span<const std::byte> piece, int64_t at, int64_t first, int64_t count,
-             int64_t element, std::span<std::byte> out) {
-  int64_t left = static_cast<int64_t>(piece.size()) / element;
-  const std::byte* from = piece.data();
-  while (left > 0) {
-    const int64_t within = at % runs.length();
-    const int64_t elements = std::min(left, runs.length() - within);
-    const int64_t position = runs.start(at / runs.length()) + within;
-    const int64_t begin = std::max(position, first), end = std::min(position + elements, first + count);
-    if (begin < end) {
-      std::memcpy(out.data() + (begin - first) * element, from + (begin - position) * element,
-                  static_cast<size_t>((end - begin) * element));
-    }
-    at += elements;
-    from += elements * element;
-    left -= elements;
-  }
-}
-
 std::string label(const TensorEntry& tensor) { return absl::StrCat(name_of(tensor.kind), " ", tensor.name); }
+
+int64_t elements_of(const std::vector<int64_t>& shape) {
+  int64_t elements = 1;
+  for (const int64_t extent : shape) elements *= extent;
+  return elements;
+}
 
 }  // namespace
 
@@ -153,70 +98,124 @@ absl::Status CheckpointReader::verify_file(const FileEntry& file) const {
   for (const TensorEntry& tensor : manifest_.tensors) {  // Whose bytes are they?
     for (const Chunk& chunk : tensor.chunks) {
       if (chunk.file != file.name) continue;
-      std::vector<std::byte> none;
-      if (auto status = read_chunk(tensor, chunk, 0, 0, none); !status.ok()) return status;
+      if (auto status = read_chunk(tensor, chunk, {}, {}); !status.ok()) return status;
     }
   }
   return absl::DataLossError(absl::StrCat("checkpoint file ", path, ": CRC32C ", crc_text(crc), ", the manifest says ",
                                           crc_text(file.crc32c), "; no tensor is hurt, so its header is"));
 }
 
-absl::Status CheckpointReader::read(std::string_view name, TensorKind kind, std::span<std::byte> out) const {
-  const TensorEntry* tensor = manifest_.find(name, kind);
-  int64_t elements = 1;
-  if (tensor != nullptr) {
-    for (const int64_t extent : tensor->shape) elements *= extent;
-  }
-  return read_range(name, kind, 0, elements, out);
-}
-
-absl::Status CheckpointReader::read_range(std::string_view name, TensorKind kind, int64_t first, int64_t count,
-                                          std::span<std::byte> out) const {
+absl::StatusOr<const TensorEntry*> CheckpointReader::stored(std::string_view name, TensorKind kind) const {
   const TensorEntry* tensor = manifest_.find(name, kind);
   if (tensor == nullptr) {
     return absl::NotFoundError(absl::StrCat("checkpoint ", path_, ": has no ", name_of(kind), " ", std::string(name)));
   }
-  if (!tensor->tied_to.empty()) return read_range(tensor->tied_to, kind, first, count, out);
-  const auto element = static_cast<int64_t>(backend::size_of(tensor->dtype));
-  int64_t elements = 1;
-  for (const int64_t extent : tensor->shape) elements *= extent;
+  return tensor->tied_to.empty() ? tensor : manifest_.find(tensor->tied_to, kind);
+}
+
+absl::Status CheckpointReader::read(std::string_view name, TensorKind kind, std::span<std::byte> out) const {
+  const auto tensor = stored(name, kind);
+  return tensor.ok() ? read_range(name, kind, 0, elements_of((*tensor)->shape), out) : tensor.status();
+}
+
+absl::Status CheckpointReader::read_range(std::string_view name, TensorKind kind, int64_t first, int64_t count,
+                                          std::span<std::byte> out) const {
+  const auto tensor = stored(name, kind);
+  if (!tensor.ok()) return tensor.status();
+  const std::vector<int64_t>& shape = (*tensor)->shape;
+  const size_t element = backend::size_of((*tensor)->dtype);
+  const int64_t elements = elements_of(shape);
   if (first < 0 || count < 0 || first > elements || count > elements - first ||
-      out.size() != static_cast<size_t>(count * element)) {
-    return absl::InvalidArgumentError(absl::StrCat("checkpoint ", path_, ": ", label(*tensor), " has ", elements,
+      out.size() != static_cast<size_t>(count) * element) {
+    return absl::InvalidArgumentError(absl::StrCat("checkpoint ", path_, ": ", label(**tensor), " has ", elements,
                                                    " elements of ", element, " bytes; asked for [", first, ", ", first,
                                                    " + ", count, ") into ", out.size(), " bytes"));
   }
-  for (const Chunk& chunk : tensor->chunks) {
-    const Runs runs(tensor->shape, chunk);
-    const int64_t begin = runs.start(0), end = runs.start(runs.count() - 1) + runs.length();
-    if (begin >= first + count || end <= first) continue;
-    if (auto status = read_chunk(*tensor, chunk, first, count, out); !status.ok()) return status;
+  return read_boxes(name, kind, boxes_of_range(shape, first, count), out);
+}
+
+absl::Status CheckpointReader::read_boxes(std::string_view name, TensorKind kind, std::span<const Box> boxes,
+                                          std::span<std::byte> out) const {
+  const auto tensor = stored(name, kind);
+  if (!tensor.ok()) return tensor.status();
+  if (auto status = check_boxes(**tensor, boxes, out.size()); !status.ok()) return status;
+  for (const Chunk& chunk : (*tensor)->chunks) {
+    const Box held{chunk.offset, chunk.shape};
+    std::vector<Wanted> wanted;
+    int64_t first = 0;
+    for (const Box& box : boxes) {
+      if (CommonRuns runs(held, box); runs.count() > 0) wanted.push_back({std::move(runs), first});
+      first += box.elements();
+    }
+    if (wanted.empty()) continue;
+    if (auto status = read_chunk(**tensor, chunk, wanted, out); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckpointReader::read_chunk(const TensorEntry& tensor, const Chunk& chunk, int64_t first, int64_t count,
+absl::Status CheckpointReader::check_boxes(const TensorEntry& tensor, std::span<const Box> boxes,
+                                           uint64_t bytes) const {
+  const auto bad = [&](const std::string& why) {
+    return absl::InvalidArgumentError(absl::StrCat("checkpoint ", path_, ": ", label(tensor), ": ", why));
+  };
+  uint64_t elements = 0;
+  for (const Box& box : boxes) {
+    if (box.offset.size() != tensor.shape.size() || box.extent.size() != tensor.shape.size()) {
+      return bad(absl::StrCat("asked for a box of ", box.offset.size(), " axes, it has ", tensor.shape.size()));
+    }
+    for (size_t axis = 0; axis < tensor.shape.size(); ++axis) {
+      if (box.offset[axis] < 0 || box.extent[axis] < 0 || box.offset[axis] > tensor.shape[axis] ||
+          box.extent[axis] > tensor.shape[axis] - box.offset[axis]) {
+        return bad(absl::StrCat("asked for [", box.offset[axis], ", ", box.offset[axis], " + ", box.extent[axis],
+                                ") of the ", tensor.shape[axis], " of axis ", axis));
+      }
+    }
+    elements += static_cast<uint64_t>(box.elements());
+  }
+  const uint64_t element = backend::size_of(tensor.dtype);
+  if (bytes == elements * element) return absl::OkStatus();
+  return bad(absl::StrCat("asked for ", elements, " elements of ", element, " bytes into ", bytes, " bytes"));
+}
+
+// Copies those of the chunk's elements [at, at + piece) that are wanted to their place.
+void CheckpointReader::scatter(std::span<const std::byte> piece, int64_t at, int64_t element, std::span<std::byte> out,
+                               Wanted& wanted) {
+  const int64_t end = at + static_cast<int64_t>(piece.size()) / element;
+  const CommonRuns& runs = wanted.runs;
+  for (; wanted.next_run < runs.count(); ++wanted.next_run) {
+    const int64_t start = runs.start_in_a(wanted.next_run), stop = start + runs.length();
+    if (start >= end) return;
+    const int64_t from = std::max(start, at), to = std::min(stop, end);
+    const int64_t place = wanted.first + runs.start_in_b(wanted.next_run) + from - start;
+    std::memcpy(out.data() + place * element, piece.data() + (from - at) * element,
+                static_cast<size_t>((to - from) * element));
+    if (stop > end) return;  // Goes on in the next piece.
+  }
+}
+
+absl::Status CheckpointReader::read_chunk(const TensorEntry& tensor, const Chunk& chunk, std::span<Wanted> wanted,
                                           std::span<std::byte> out) const {
   const SafetensorsFile& shard = *shards_.at(chunk.file);
-  const TensorInfo& stored = *shard.find(chunk.key);
+  const TensorInfo& info = *shard.find(chunk.key);
   const auto element = static_cast<int64_t>(backend::size_of(tensor.dtype));
-  const uint64_t bytes = stored.end - stored.begin;
-  const Runs runs(tensor.shape, chunk);
-  const int64_t start = runs.start(0);
-  // A chunk that is one run inside the wanted range goes to its place without a stop.
-  const bool direct = runs.count() == 1 && start >= first && start + runs.length() <= first + count;
+  const uint64_t bytes = info.end - info.begin;
+  // A chunk that is wanted whole and in one run goes to its place without a stop.
+  const bool direct = wanted.size() == 1 && wanted[0].runs.count() == 1 &&
+                      static_cast<uint64_t>(wanted[0].runs.length() * element) == bytes;
+  const int64_t place = direct ? wanted[0].first + wanted[0].runs.start_in_b(0) : 0;
   std::vector<std::byte> buffer(direct ? 0 : std::min(kPiece, bytes));
   uint32_t crc = 0;
   for (uint64_t at = 0; at < bytes; at += kPiece) {
     const uint64_t size = std::min(kPiece, bytes - at);
     const auto piece =
-        direct ? out.subspan(static_cast<size_t>((start - first) * element) + at, size) : std::span(buffer).first(size);
-    if (auto status = shard.read(stored, at, piece); !status.ok()) return status;
+        direct ? out.subspan(static_cast<size_t>(place * element) + at, size) : std::span(buffer).first(size);
+    if (auto status = shard.read(info, at, piece); !status.ok()) return status;
     crc = crc32c(piece, crc);
-    if (!direct) scatter(runs, piece, static_cast<int64_t>(at) / element, first, count, element, out);
+    if (direct) continue;
+    for (Wanted& one : wanted) scatter(piece, static_cast<int64_t>(at) / element, element, out, one);
   }
   if (crc == chunk.crc32c) return absl::OkStatus();
-  const uint64_t begin = shard.data_offset() + stored.begin;
+  const uint64_t begin = shard.data_offset() + info.begin;
   return absl::DataLossError(absl::StrCat("checkpoint file ", shard.path(), ": ", label(tensor), ", bytes [", begin,
                                           ", ", begin + bytes, "): CRC32C ", crc_text(crc), ", the manifest says ",
                                           crc_text(chunk.crc32c)));

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "worker/checkpoint/boxes.h"
 #include "worker/checkpoint/file_system.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/safetensors.h"
@@ -35,18 +36,31 @@ class CheckpointReader {
   // not there, INVALID_ARGUMENT for a buffer of another size, DATA_LOSS naming tensor, file and bytes when the CRC of
   // a chunk differs. After an error the contents of `out` are unspecified.
   absl::Status read(std::string_view name, TensorKind kind, std::span<std::byte> out) const;
-  // The elements [first, first + count) of the flattened tensor. Reads each chunk that it touches whole, so as to
-  // verify it.
+  // The elements [first, first + count) of the flattened tensor. Reads the chunks that it touches, whole, so as to
+  // verify them, and no others.
   absl::Status read_range(std::string_view name, TensorKind kind, int64_t first, int64_t count,
+                          std::span<std::byte> out) const;
+  // The same for boxes: the elements of each, row-major, one box behind the other.
+  absl::Status read_boxes(std::string_view name, TensorKind kind, std::span<const Box> boxes,
                           std::span<std::byte> out) const;
 
  private:
+  // What a chunk has of a box.
+  struct Wanted {
+    CommonRuns runs;  // a: the chunk, b: the box.
+    int64_t first;    // Element of the output at which the box begins.
+    int64_t next_run = 0;
+  };
   CheckpointReader(FileSystem& files, std::string path) : files_(files), path_(std::move(path)) {}
   absl::Status open_file(const FileEntry& file);
   absl::Status check_chunk(const TensorEntry& tensor, const Chunk& chunk) const;
   absl::Status verify_file(const FileEntry& file) const;
-  absl::Status read_chunk(const TensorEntry& tensor, const Chunk& chunk, int64_t first, int64_t count,
+  absl::StatusOr<const TensorEntry*> stored(std::string_view name, TensorKind kind) const;  // Ties followed.
+  absl::Status check_boxes(const TensorEntry& tensor, std::span<const Box> boxes, uint64_t bytes) const;
+  absl::Status read_chunk(const TensorEntry& tensor, const Chunk& chunk, std::span<Wanted> wanted,
                           std::span<std::byte> out) const;
+  static void scatter(std::span<const std::byte> piece, int64_t at, int64_t element, std::span<std::byte> out,
+                      Wanted& wanted);
 
   FileSystem& files_;
   const std::string path_;

@@ -4,7 +4,10 @@
 #include <numeric>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/checkpoint/crc32c.h"
 #include "worker/checkpoint/run_files.h"
@@ -13,8 +16,37 @@
 namespace telar::checkpoint {
 namespace {
 
-constexpr size_t kPiece = size_t{4} << 20;  // Stays in cache between the two CRCs and the write.
-constexpr std::string_view kLatestTemp = ".tmp-LATEST";
+using Names = std::vector<std::string>;
+
+constexpr uint64_t kPiece = uint64_t{4} << 20;  // Stays in cache between the two CRCs and the write.
+
+// Messages on the board. Rank 0 says that the directory is there, each other rank what it has put there, or why
+// nothing, and rank 0 how it ended.
+constexpr const char* kBegun = "begun";
+constexpr const char* kPublished = "published";
+constexpr const char* kFailed = "failed";
+std::string written_message(int rank) { return absl::StrFormat("rank-%05d", rank); }
+std::string failed_message(int rank) { return absl::StrFormat("rank-%05d.failed", rank); }
+bool has(const Names& sorted, const std::string& name) {
+  return std::binary_search(sorted.begin(), sorted.end(), name);
+}
+
+// For the others to read how it ended. Nothing but tidiness depends on it.
+constexpr std::chrono::milliseconds kLeaving = std::chrono::seconds(10);
+
+double seconds(std::chrono::milliseconds time) { return std::chrono::duration<double>(time).count(); }
+
+// A status as the text of a message, and back.
+std::string to_message(const absl::Status& status) {
+  return absl::StrCat(static_cast<int>(status.code()), " ", status.message());
+}
+absl::Status from_message(const std::string& text, const std::string& prefix) {
+  const size_t space = std::min(text.find(' '), text.size());
+  int code = 0;
+  const bool good = absl::SimpleAtoi(text.substr(0, space), &code) && code > 0;
+  return absl::Status(good ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kInternal,
+                      absl::StrCat(prefix, text.substr(std::min(space + 1, text.size()))));
+}
 
 std::string latest_temp(uint64_t attempt) { return absl::StrCat(std::string(kLatestTemp), "-", attempt); }
 
@@ -30,14 +62,20 @@ absl::Status check(const TensorPart& part) {
   if (part.offset.size() != part.shape.size() || part.extent.size() != part.shape.size()) {
     return bad(absl::StrCat("a part of ", part.extent.size(), " axes of a shape of ", part.shape.size()));
   }
+  if (part.read != nullptr && part.data.empty()) return absl::OkStatus();
+  if (part.read != nullptr) return bad("both data and a call that reads it");
   if (part.data.size() != *bytes) return bad(absl::StrCat(part.data.size(), " bytes of data, its shape has ", *bytes));
   return absl::OkStatus();
+}
+
+uint64_t part_bytes(const TensorPart& part) {
+  return bytes_of(dtype_name(part.dtype), part.extent).value();  // Checked when it was added.
 }
 
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(FileSystem& files, std::string run_dir, uint64_t step, uint64_t attempt,
-                                   uint64_t shard_bytes)
+                                   uint64_t shard_bytes, Peers peers)
     : files_(files),
       run_dir_(std::move(run_dir)),
       parent_(checkpoints_dir(run_dir_)),
@@ -45,41 +83,56 @@ CheckpointWriter::CheckpointWriter(FileSystem& files, std::string run_dir, uint6
       target_(absl::StrCat(parent_, "/", step_name(step))),
       step_(step),
       attempt_(attempt),
-      shard_bytes_(shard_bytes) {}
+      shard_bytes_(shard_bytes),
+      peers_(peers),
+      board_(files, absl::StrCat(parent_, "/", board_name(step, attempt))) {}
 
 absl::StatusOr<std::unique_ptr<CheckpointWriter>> CheckpointWriter::create(FileSystem& files,
                                                                            const std::string& run_dir, uint64_t step,
-                                                                           uint64_t attempt, uint64_t shard_bytes) {
-  std::unique_ptr<CheckpointWriter> writer(new CheckpointWriter(files, run_dir, step, attempt, shard_bytes));
-  if (auto status = make_directories(files, writer->parent_); !status.ok()) return status;
-  if (auto status = writer->fence(); !status.ok()) return status;
-  if (auto status = writer->sweep(); !status.ok()) return status;
-  if (auto status = files.make_directory(writer->temp_); !status.ok()) return status;
-  writer->temp_exists_ = true;
+                                                                           uint64_t attempt, uint64_t shard_bytes,
+                                                                           Peers peers) {
+  std::unique_ptr<CheckpointWriter> writer(new CheckpointWriter(files, run_dir, step, attempt, shard_bytes, peers));
+  const auto status = writer->leads() ? writer->begin() : writer->await_begin();
+  if (!status.ok()) return status;
   return writer;
 }
 
 CheckpointWriter::~CheckpointWriter() {
-  // What cannot be removed now is swept by the next save.
-  if (temp_exists_) remove_with_files(files_, temp_).IgnoreError();
+  if (awaited_) tell(absl::CancelledError(absl::StrCat("checkpoint ", target_, ": given up before its end")));
+  // By way of the trash, since others may be writing there. What cannot be removed now is swept by the next save.
+  if (temp_exists_) discard(files_, temp_, attempt_).IgnoreError();
 }
 
-absl::Status CheckpointWriter::sweep() {
-  const auto names = files_.list(parent_);
-  if (!names.ok()) return names.status();
-  const auto note = [&](const absl::Status& status) {
-    if (!status.ok()) result_.warnings.push_back(status);
+absl::Status CheckpointWriter::begin() {
+  const auto make_room = [&] {
+    auto status = make_directories(files_, parent_);
+    if (status.ok()) status = fence();
+    if (status.ok()) status = sweep(files_, run_dir_, attempt_, result_.warnings);
+    if (status.ok()) status = files_.make_directory(temp_);
+    temp_exists_ = status.ok();
+    return status;
   };
-  for (const std::string& name : *names) {
-    if (is_trash(name)) note(remove_with_files(files_, absl::StrCat(parent_, "/", name)));
+  auto status = make_room();
+  if (alone()) return status;
+  awaited_ = true;
+  const auto made = board_.make();  // Even then, so that the others need not wait in vain.
+  if (status.ok()) status = made;
+  if (status.ok()) status = board_.post(kBegun, "");
+  if (!status.ok()) tell(status);
+  return status;
+}
+
+absl::Status CheckpointWriter::await_begin() {
+  Names names;
+  const auto begun = [](const Names& seen) { return has(seen, kBegun) || has(seen, kFailed); };
+  const auto status = board_.wait(begun, 2 * peers_.patience, names);
+  if (absl::IsDeadlineExceeded(status)) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("checkpoint ", target_, ": rank 0 has not begun it in ", 2 * seconds(peers_.patience), " s"));
   }
-  for (const std::string& name : *names) {
-    const std::string path = absl::StrCat(parent_, "/", name);
-    // By way of the trash: were its files taken one by one, an old attempt that is alive could publish what is left.
-    if (attempt_of_temp(name)) note(discard(path));
-    if (name.starts_with(kLatestTemp)) note(files_.remove_file(path));
-  }
-  return absl::OkStatus();
+  if (status.ok() && has(names, kFailed)) return verdict();
+  awaited_ = status.ok();
+  return status;
 }
 
 absl::Status CheckpointWriter::fence() const {
@@ -101,6 +154,12 @@ absl::Status CheckpointWriter::fence() const {
   return absl::OkStatus();
 }
 
+void CheckpointWriter::expect(std::vector<TensorEntry> tensors) {
+  for (TensorEntry& tensor : tensors) tensor.chunks.clear();
+  manifest_.tensors = std::move(tensors);
+  closed_ = true;
+}
+
 absl::Status CheckpointWriter::add(TensorPart part) {
   if (part.offset.empty() && part.extent.empty()) {
     part.offset.assign(part.shape.size(), 0);
@@ -111,13 +170,16 @@ absl::Status CheckpointWriter::add(TensorPart part) {
   auto found = std::find_if(tensors.begin(), tensors.end(), [&](const TensorEntry& tensor) {
     return tensor.kind == part.kind && tensor.name == part.name;
   });
+  if (found == tensors.end() && closed_) {
+    return absl::InvalidArgumentError(absl::StrCat(label(part), ": is not among the tensors of the checkpoint"));
+  }
   if (found == tensors.end()) {
     found = tensors.insert(found, {.name = part.name, .kind = part.kind, .shape = part.shape, .dtype = part.dtype});
   } else if (found->shape != part.shape || found->dtype != part.dtype || !found->tied_to.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(label(part), ": dtype and shape differ from those of an earlier part"));
+    return absl::InvalidArgumentError(absl::StrCat(label(part), ": dtype and shape differ from ",
+                                                   closed_ ? "what is expected" : "those of an earlier part"));
   }
-  if (part.data.empty()) return absl::OkStatus();  // No elements, no chunk.
+  if (part_bytes(part) == 0) return absl::OkStatus();  // No elements, no chunk.
   part_tensor_.push_back(static_cast<size_t>(found - tensors.begin()));
   parts_.push_back(std::move(part));
   return absl::OkStatus();
@@ -135,16 +197,33 @@ absl::Status CheckpointWriter::add_tied(const std::string& name, TensorKind kind
 }
 
 absl::StatusOr<PublishResult> CheckpointWriter::publish(Manifest info, uint32_t keep) {
-  if (!temp_exists_) return absl::FailedPreconditionError(absl::StrCat("checkpoint ", target_, ": published before"));
-  manifest_.job = std::move(info.job);
+  if (std::exchange(published_, true)) {
+    return absl::FailedPreconditionError(absl::StrCat("checkpoint ", target_, ": published before"));
+  }
   manifest_.epoch = attempt_;
   manifest_.step = step_;
+  if (!leads()) {
+    const auto status = write_and_hand_in();
+    return status.ok() ? absl::StatusOr<PublishResult>(result_) : status;
+  }
+  manifest_.job = std::move(info.job);
   manifest_.consumed_samples = info.consumed_samples;
   manifest_.seed = info.seed;
   manifest_.optimizer = info.optimizer;
   manifest_.spec_json = std::move(info.spec_json);
   manifest_.layout = info.layout;
+  const auto status = write_and_commit();
+  if (!alone()) tell(status);
+  if (!status.ok()) return status;
+  point_latest();
+  if (keep > 0) retain(keep);
+  if (!alone()) close_board();
+  return result_;
+}
+
+absl::Status CheckpointWriter::write_and_commit() {
   if (auto status = write_shards(); !status.ok()) return status;
+  if (auto status = alone() ? absl::OkStatus() : gather(); !status.ok()) return status;
   const auto text = to_text(manifest_);
   if (!text.ok()) return text.status();
   if (auto status = write_file(files_, absl::StrCat(temp_, "/", kManifestName), *text); !status.ok()) return status;
@@ -153,9 +232,113 @@ absl::StatusOr<PublishResult> CheckpointWriter::publish(Manifest info, uint32_t 
   result_.path = target_;
   result_.bytes = text->size();
   for (const FileEntry& file : manifest_.files) result_.bytes += file.bytes;
-  point_latest();
-  if (keep > 0) retain(keep);
-  return result_;
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointWriter::gather() {
+  Names names;
+  Names missing;
+  int failed = 0;
+  const auto enough = [&](const Names& seen) {
+    missing.clear();
+    for (int rank = 1; rank < peers_.count && failed == 0; ++rank) {
+      if (has(seen, failed_message(rank))) failed = rank;
+      if (!has(seen, written_message(rank))) missing.push_back(absl::StrCat(rank));
+    }
+    return failed > 0 || missing.empty();
+  };
+  const auto status = board_.wait(enough, peers_.patience, names);
+  if (absl::IsDeadlineExceeded(status)) {
+    return absl::DeadlineExceededError(absl::StrCat(
+        "checkpoint ", target_, ": ", missing.size() == 1 ? "rank " : "ranks ", absl::StrJoin(missing, ", "), " of ",
+        peers_.count, " did not write within ", seconds(peers_.patience), " s"));
+  }
+  if (!status.ok()) return status;
+  if (failed > 0) {
+    const auto text = board_.read(failed_message(failed));
+    return text.ok() ? from_message(*text, absl::StrCat("rank ", failed, ": ")) : text.status();
+  }
+  for (int rank = 1; rank < peers_.count; ++rank) {
+    if (auto taken = take_fragment(rank); !taken.ok()) return taken;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointWriter::take_fragment(int rank) {
+  const std::string name = written_message(rank);
+  const auto text = board_.read(name);
+  if (!text.ok()) return text.status();
+  const auto fragment = parse_manifest(*text, absl::StrCat(board_.path(), "/", name), Cover::kFragment);
+  if (!fragment.ok()) return fragment.status();
+  if (fragment->step != step_ || fragment->epoch != attempt_) {
+    return absl::InternalError(absl::StrCat("checkpoint ", target_, ": rank ", rank, " wrote step ", fragment->step,
+                                            " of attempt ", fragment->epoch));
+  }
+  const auto status = merge(*fragment, manifest_);
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat("checkpoint ", target_, ": rank ", rank, ": ", status.message()));
+}
+
+absl::Status CheckpointWriter::write_and_hand_in() {
+  auto status = write_shards();
+  if (status.ok()) status = files_.sync_directory(temp_);
+  std::erase_if(manifest_.tensors,
+                [](const TensorEntry& tensor) { return tensor.chunks.empty() && tensor.tied_to.empty(); });
+  const auto text = to_text(manifest_, Cover::kFragment);
+  if (status.ok()) status = text.status();
+  if (status.ok()) status = board_.post(written_message(peers_.rank), *text);
+  if (!status.ok()) {
+    // Maybe only because rank 0 has given up and taken the directory away: then its reason is the one to tell.
+    Names names;
+    const auto over = board_.wait([](const Names& seen) { return has(seen, kFailed); }, {}, names);
+    if (over.ok()) return verdict();
+    tell(status);
+    return status;
+  }
+  awaited_ = false;
+  return verdict();
+}
+
+absl::Status CheckpointWriter::verdict() {
+  awaited_ = false;
+  Names names;
+  const auto over = [](const Names& seen) { return has(seen, kPublished) || has(seen, kFailed); };
+  const auto status = board_.wait(over, 2 * peers_.patience, names);
+  if (absl::IsDeadlineExceeded(status)) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("checkpoint ", target_, ": rank 0 did not publish it in ", 2 * seconds(peers_.patience), " s"));
+  }
+  if (!status.ok()) return status;
+  const bool failed = has(names, kFailed);
+  const auto text = board_.read(failed ? kFailed : kPublished);
+  if (!text.ok()) return text.status();
+  if (failed) return from_message(*text, absl::StrCat("checkpoint ", target_, " is not published: "));
+  result_.path = target_;
+  if (!absl::SimpleAtoi(*text, &result_.bytes)) return absl::InternalError(absl::StrCat(board_.path(), ": ", *text));
+  board_.remove(written_message(peers_.rank)).IgnoreError();  // Rank 0 waits a little for that and no longer.
+  return absl::OkStatus();
+}
+
+// What cannot be told is found out by the others' deadlines.
+void CheckpointWriter::tell(const absl::Status& status) {
+  awaited_ = false;
+  if (status.ok()) {
+    board_.post(kPublished, absl::StrCat(result_.bytes)).IgnoreError();
+  } else {
+    board_.post(leads() ? kFailed : failed_message(peers_.rank), to_message(status)).IgnoreError();
+  }
+}
+
+void CheckpointWriter::close_board() {
+  Names names;
+  const auto all_left = [&](const Names& seen) {
+    for (int rank = 1; rank < peers_.count; ++rank) {
+      if (has(seen, written_message(rank))) return false;
+    }
+    return true;
+  };
+  const auto status = board_.wait(all_left, std::min(kLeaving, peers_.patience), names);
+  if (status.ok()) remove_with_files(files_, board_.path()).IgnoreError();  // Else the next save sweeps it.
 }
 
 absl::Status CheckpointWriter::write_shards() {
@@ -166,8 +349,8 @@ absl::Status CheckpointWriter::write_shards() {
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return element(a) > element(b); });
   for (size_t begin = 0, end = 0; begin < order.size(); begin = end) {
     uint64_t bytes = 0;
-    while (end < order.size() && (end == begin || bytes + parts_[order[end]].data.size() <= shard_bytes_)) {
-      bytes += parts_[order[end++]].data.size();
+    while (end < order.size() && (end == begin || bytes + part_bytes(parts_[order[end]]) <= shard_bytes_)) {
+      bytes += part_bytes(parts_[order[end++]]);
     }
     if (auto status = write_shard(std::span(order).subspan(begin, end - begin)); !status.ok()) return status;
   }
@@ -175,12 +358,14 @@ absl::Status CheckpointWriter::write_shards() {
 }
 
 absl::Status CheckpointWriter::write_shard(std::span<const size_t> parts) {
-  const std::string name = shard_name(manifest_.files.size());
+  const size_t number = manifest_.files.size();
+  const std::string name = alone() ? shard_name(number) : shard_name(peers_.rank, number);
+  const std::string rank = alone() ? "" : absl::StrCat(peers_.rank, ".");
   std::vector<TensorInfo> declared;
   for (const size_t index : parts) {
     const TensorPart& part = parts_[index];
     TensorEntry& tensor = manifest_.tensors[part_tensor_[index]];
-    const std::string key = absl::StrCat(name_of(part.kind), "/", part.name, "#", tensor.chunks.size());
+    const std::string key = absl::StrCat(name_of(part.kind), "/", part.name, "#", rank, tensor.chunks.size());
     tensor.chunks.push_back({.file = name, .key = key, .offset = part.offset, .shape = part.extent});
     declared.push_back({.name = key, .dtype = dtype_name(part.dtype), .shape = part.extent});
   }
@@ -200,11 +385,20 @@ absl::Status CheckpointWriter::write_shard(std::span<const size_t> parts) {
 }
 
 absl::Status CheckpointWriter::write_part(const TensorPart& part, SafetensorsWriter& shard, Chunk& chunk) {
-  for (auto left = part.data; !left.empty();) {
-    const auto piece = left.first(std::min(kPiece, left.size()));
+  const uint64_t bytes = part_bytes(part);
+  std::vector<std::byte> buffer(part.read == nullptr ? 0 : std::min(kPiece, bytes));
+  for (uint64_t at = 0; at < bytes; at += kPiece) {
+    const uint64_t size = std::min(kPiece, bytes - at);
+    std::span<const std::byte> piece;
+    if (part.read == nullptr) {
+      piece = part.data.subspan(at, size);
+    } else {
+      const auto out = std::span(buffer).first(size);
+      if (auto status = part.read(at, out); !status.ok()) return status;
+      piece = out;
+    }
     chunk.crc32c = crc32c(piece, chunk.crc32c);
     if (auto status = shard.append(piece); !status.ok()) return status;
-    left = left.subspan(piece.size());
   }
   return absl::OkStatus();
 }
@@ -222,7 +416,7 @@ absl::Status CheckpointWriter::commit() {
     }
     // Only what is certainly damaged makes room for the new one.
     if (!absl::IsDataLoss(status) && !absl::IsNotFound(status)) return status;
-    if (auto removed = discard(target_); !removed.ok()) return removed;
+    if (auto removed = discard(files_, target_, attempt_); !removed.ok()) return removed;
   }
   if (auto status = files_.rename(temp_, target_); !status.ok()) return status;
   temp_exists_ = false;
@@ -252,21 +446,12 @@ void CheckpointWriter::retain(uint32_t keep) {
   const absl::Status good = fresh.ok() ? (*fresh)->verify() : fresh.status();
   if (!good.ok()) return result_.warnings.push_back(good);
   for (const std::string& path : old) {
-    if (auto status = discard(path); !status.ok()) {
+    if (auto status = discard(files_, path, attempt_); !status.ok()) {
       result_.warnings.push_back(status);
     } else {
       result_.removed.push_back(path);
     }
   }
-}
-
-absl::Status CheckpointWriter::discard(const std::string& path) {
-  const std::string name = path.substr(path.find_last_of('/') + 1);
-  const std::string trash = absl::StrCat(parent_, "/", trash_name(name, attempt_));
-  if (auto status = files_.rename(path, trash); !status.ok()) return status;
-  // Else a power cut could bring the name back with part of its files.
-  if (auto status = files_.sync_directory(parent_); !status.ok()) return status;
-  return remove_with_files(files_, trash);
 }
 
 }  // namespace telar::checkpoint

@@ -1,8 +1,10 @@
 // Saves a checkpoint and publishes it by one rename. Format and protocol: docs/formats/checkpoint.md.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -11,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/backend/dtype.h"
+#include "worker/checkpoint/board.h"
 #include "worker/checkpoint/file_system.h"
 #include "worker/checkpoint/manifest.h"
 
@@ -22,9 +25,20 @@ struct TensorPart {
   TensorKind kind = TensorKind::kWeight;
   backend::DType dtype = backend::DType::kF32;
   std::vector<int64_t> shape;       // Of the whole tensor.
-  std::span<const std::byte> data;  // Row-major; must stay as it is until publish() returns.
+  std::span<const std::byte> data;  // Row-major; must stay as it is until publish() returns. Empty: `read` gives it.
   std::vector<int64_t> offset;      // Of the box in each axis; offset and extent empty: the whole tensor.
   std::vector<int64_t> extent;
+  // Fills `out` with the bytes of the row-major box from `first_byte` on, which is a multiple of the element. Called
+  // from publish(), front to back, a few MiB at a time: so the state need not be on the host a second time.
+  std::function<absl::Status(uint64_t first_byte, std::span<std::byte> out)> read = nullptr;
+};
+
+// The ranks that save together, each what it holds.
+struct Peers {
+  int rank = 0;
+  int count = 1;
+  // How long rank 0 waits, once it has written its own part, for those of the others. They wait twice as long for it.
+  std::chrono::milliseconds patience = std::chrono::minutes(10);
 };
 
 struct PublishResult {
@@ -40,19 +54,27 @@ struct PublishResult {
 //
 // `attempt` is the allocation epoch. Attempts fence each other: a writer refuses (FAILED_PRECONDITION) when a greater
 // attempt has published or is saving in this run, and takes away what lesser ones left unfinished.
+//
+// Several ranks, on one shared file system, call create(), add() and publish() alike, each with the parts that it
+// holds. Rank 0 publishes when all have written theirs; when one fails, nobody does, and all get an error, rank 0 one
+// that names the rank. Nothing of this step and attempt may be left from an earlier life or failure: see sweep().
 class CheckpointWriter {
  public:
   static constexpr uint64_t kShardBytes = uint64_t{4} << 30;
 
-  // Makes <run_dir>/ckpt when it is missing, sweeps it, and makes the directory that the save goes to. `files` must
-  // outlive the writer. A shard is closed before it would pass `shard_bytes`; a larger part has one of its own.
+  // Makes <run_dir>/ckpt when it is missing, sweeps it, and makes the directory that the save goes to; other ranks wait
+  // until rank 0 has. `files` must outlive the writer. A shard is closed before it would pass `shard_bytes`; a larger
+  // part has one of its own.
   static absl::StatusOr<std::unique_ptr<CheckpointWriter>> create(FileSystem& files, const std::string& run_dir,
                                                                   uint64_t step, uint64_t attempt,
-                                                                  uint64_t shard_bytes = kShardBytes);
+                                                                  uint64_t shard_bytes = kShardBytes, Peers peers = {});
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
+  // The tensors that the checkpoint shall have, all of them and no others; their chunks are ignored. Before any add().
+  // Without it, the tensors that are added. Rank 0's count.
+  void expect(std::vector<TensorEntry> tensors);
   // INVALID_ARGUMENT names the tensor: data of another size than dtype and shape say, parts that do not agree.
   absl::Status add(TensorPart part);
   // `name` shares the elements of `tied_to`, which was added whole or in part before.
@@ -60,31 +82,47 @@ class CheckpointWriter {
 
   // Writes and syncs all files, verifies that every element is there once, publishes, points LATEST at it, and keeps
   // the `keep` newest complete checkpoints of the run (0: all). Nothing is removed before the new one was read back and
-  // verified. Of `info` job, consumed_samples, seed, optimizer, spec_json and layout are taken; the rest is the
-  // writer's. Call it once. On an error, which names the path, earlier checkpoints are as they were, and this one is
-  // not visible (or, when only the last sync of the directory failed, visible and whole).
+  // verified. Of `info` job, consumed_samples, seed, optimizer, spec_json and layout are taken, rank 0's; the rest is
+  // the writer's. Call it once. On an error, which names the path, earlier checkpoints are as they were, and this one
+  // is not visible (or, when only the last sync of the directory failed, visible and whole). Other ranks than 0 learn
+  // path and bytes only, and return when it is published, not when retention is done.
   absl::StatusOr<PublishResult> publish(Manifest info, uint32_t keep);
 
  private:
-  CheckpointWriter(FileSystem& files, std::string run_dir, uint64_t step, uint64_t attempt, uint64_t shard_bytes);
-  absl::Status sweep();
+  CheckpointWriter(FileSystem& files, std::string run_dir, uint64_t step, uint64_t attempt, uint64_t shard_bytes,
+                   Peers peers);
+  bool leads() const { return peers_.rank == 0; }
+  bool alone() const { return peers_.count == 1; }
+  absl::Status begin();        // Rank 0.
+  absl::Status await_begin();  // The others.
   absl::Status fence() const;
   absl::Status write_shards();
   absl::Status write_shard(std::span<const size_t> parts);
   absl::Status write_part(const TensorPart& part, class SafetensorsWriter& shard, Chunk& chunk);
+  absl::Status write_and_commit();   // Rank 0.
+  absl::Status write_and_hand_in();  // The others.
+  absl::Status gather();
+  absl::Status take_fragment(int rank);
+  absl::Status verdict();
+  void tell(const absl::Status& status);
+  void close_board();
   absl::Status commit();
   void point_latest();
   void retain(uint32_t keep);
-  absl::Status discard(const std::string& path);  // Renames the directory to the trash, then removes it.
 
   FileSystem& files_;
   const std::string run_dir_, parent_, temp_, target_;
   const uint64_t step_, attempt_, shard_bytes_;
+  const Peers peers_;
+  Board board_;  // Unused when alone.
   std::vector<TensorPart> parts_;
   std::vector<size_t> part_tensor_;  // Index in manifest_.tensors of each part.
-  Manifest manifest_;
+  bool closed_ = false;              // expect() has said which tensors there are.
+  Manifest manifest_;                // This rank's fragment; in rank 0's end, the whole.
   PublishResult result_;
-  bool temp_exists_ = false;
+  bool temp_exists_ = false;  // And is this rank's to take away.
+  bool awaited_ = false;      // Others wait for this rank's word.
+  bool published_ = false;    // Or tried to.
 };
 
 }  // namespace telar::checkpoint

@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -130,6 +131,10 @@ class PosixFileSystem : public FileSystem {
   absl::Status remove_directory(const std::string& path) override {
     return ::rmdir(path.c_str()) == 0 ? absl::OkStatus() : failed("rmdir", path);
   }
+
+  // Of what other hosts do in a directory nothing tells: inotify sees this host's changes only.
+  void await_change(const std::string&, std::chrono::milliseconds most) override { std::this_thread::sleep_for(most); }
+  std::chrono::steady_clock::time_point now() override { return std::chrono::steady_clock::now(); }
 };
 
 }  // namespace

@@ -1,6 +1,8 @@
-// The one seam through which checkpoints touch files, so that tests can play crashes, full disks and bad sectors.
+// The one seam through which checkpoints touch files, so that tests can play crashes, full disks, bad sectors and
+// waiting.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -50,6 +52,12 @@ class FileSystem {  // Any number of threads.
   virtual absl::Status rename(const std::string& from, const std::string& to) = 0;
   virtual absl::Status remove_file(const std::string& path) = 0;
   virtual absl::Status remove_directory(const std::string& path) = 0;  // Must be empty.
+
+  // Returns once the entries of a directory may have changed, `most` later at the latest. For whoever waits for a file
+  // that another process, maybe on another host, will make there: list, then wait, then list again.
+  virtual void await_change(const std::string& directory, std::chrono::milliseconds most) = 0;
+  // For deadlines of such waiting.
+  virtual std::chrono::steady_clock::time_point now() = 0;
 
   // The operating system's.
   static FileSystem& posix();

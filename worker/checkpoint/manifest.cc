@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <set>
 #include <stdexcept>
 #include <utility>
@@ -138,7 +139,7 @@ bool overlap(const Chunk& a, const Chunk& b) {
 }
 
 // What is wrong with the chunks of one tensor, or nothing.
-std::string check_cover(const TensorEntry& tensor, uint64_t bytes, const std::set<std::string>& files) {
+std::string check_cover(const TensorEntry& tensor, uint64_t bytes, const std::set<std::string>& files, Cover cover) {
   uint64_t covered = 0;
   for (size_t at = 0; at < tensor.chunks.size(); ++at) {
     const Chunk& chunk = tensor.chunks[at];
@@ -154,15 +155,19 @@ std::string check_cover(const TensorEntry& tensor, uint64_t bytes, const std::se
     }
     covered += bytes_of(dtype_name(tensor.dtype), chunk.shape).value();  // Inside the tensor, whose bytes are known.
     for (size_t before = 0; before < at; ++before) {
-      if (overlap(tensor.chunks[before], chunk)) return absl::StrCat("has chunks ", before, " and ", at, " overlap");
+      if (overlap(tensor.chunks[before], chunk)) {
+        return absl::StrCat("has chunks ", before, " and ", at, " overlap, of ", tensor.chunks[before].file, " and ",
+                            chunk.file);
+      }
     }
   }
-  if (covered != bytes) return absl::StrCat("has chunks of ", covered, " bytes, but is ", bytes);
+  if (covered != bytes && cover == Cover::kWhole)
+    return absl::StrCat("has chunks of ", covered, " bytes, but is ", bytes);
   return "";
 }
 
 // What is wrong with the manifest, or nothing.
-std::string check(const Manifest& manifest) {
+std::string check(const Manifest& manifest, Cover cover) {
   std::set<std::string> files;
   for (const FileEntry& file : manifest.files) {
     if (file.name.empty() || file.name[0] == '.' || file.name.find('/') != std::string::npos) {
@@ -177,7 +182,7 @@ std::string check(const Manifest& manifest) {
     const auto bytes = bytes_of(dtype_name(tensor.dtype), tensor.shape);
     if (!bytes.ok()) return absl::StrCat(who, ": ", std::string(bytes.status().message()));
     if (tensor.tied_to.empty()) {
-      if (auto why = check_cover(tensor, *bytes, files); !why.empty()) return absl::StrCat(who, " ", why);
+      if (auto why = check_cover(tensor, *bytes, files, cover); !why.empty()) return absl::StrCat(who, " ", why);
       continue;
     }
     const TensorEntry* target = manifest.find(tensor.tied_to, tensor.kind);
@@ -218,8 +223,9 @@ const TensorEntry* Manifest::find(std::string_view name, TensorKind kind) const 
   return found == tensors.end() ? nullptr : &*found;
 }
 
-absl::StatusOr<std::string> to_text(const Manifest& manifest) {
-  if (auto why = check(manifest); !why.empty()) return absl::InvalidArgumentError(absl::StrCat("manifest: ", why));
+absl::StatusOr<std::string> to_text(const Manifest& manifest, Cover cover) {
+  if (auto why = check(manifest, cover); !why.empty())
+    return absl::InvalidArgumentError(absl::StrCat("manifest: ", why));
   const Json spec = manifest.spec_json.empty() ? Json() : Json::parse(manifest.spec_json, nullptr, false);
   if (spec.is_discarded() || !(spec.is_null() || spec.is_object())) {
     return absl::InvalidArgumentError("manifest: spec is no JSON object");
@@ -256,7 +262,7 @@ absl::StatusOr<std::string> to_text(const Manifest& manifest) {
   }
 }
 
-absl::StatusOr<Manifest> parse_manifest(std::string_view text, const std::string& path) {
+absl::StatusOr<Manifest> parse_manifest(std::string_view text, const std::string& path, Cover cover) {
   const auto bad = [&](const std::string& why) {
     return absl::DataLossError(absl::StrCat("manifest ", path, ": ", why));
   };
@@ -273,13 +279,32 @@ absl::StatusOr<Manifest> parse_manifest(std::string_view text, const std::string
                                                         " is newer than the ", kFormatVersion, " that we know"));
     }
     Manifest manifest = manifest_from(json);
-    if (auto why = check(manifest); !why.empty()) return bad(why);
+    if (auto why = check(manifest, cover); !why.empty()) return bad(why);
     return manifest;
   } catch (const Json::exception& error) {
     return bad(error.what());
   } catch (const Malformed& error) {
     return bad(error.what());
   }
+}
+
+absl::Status merge(const Manifest& fragment, Manifest& whole) {
+  std::map<std::pair<std::string_view, TensorKind>, TensorEntry*> known;
+  for (TensorEntry& tensor : whole.tensors) known[{tensor.name, tensor.kind}] = &tensor;
+  for (const TensorEntry& tensor : fragment.tensors) {
+    const auto found = known.find({tensor.name, tensor.kind});
+    const auto bad = [&](const std::string& why) {
+      return absl::InvalidArgumentError(absl::StrCat(name_of(tensor.kind), " ", tensor.name, " ", why));
+    };
+    if (found == known.end()) return bad("is no tensor of the checkpoint");
+    TensorEntry& into = *found->second;
+    if (into.shape != tensor.shape || into.dtype != tensor.dtype || into.tied_to != tensor.tied_to) {
+      return bad("has another dtype, shape or tie than in the checkpoint");
+    }
+    into.chunks.insert(into.chunks.end(), tensor.chunks.begin(), tensor.chunks.end());
+  }
+  whole.files.insert(whole.files.end(), fragment.files.begin(), fragment.files.end());
+  return absl::OkStatus();
 }
 
 }  // namespace telar::checkpoint

@@ -81,12 +81,19 @@ struct Manifest {
   bool operator==(const Manifest&) const = default;
 };
 
+// A fragment is what one rank of several adds to a checkpoint: its chunks need not cover a tensor.
+enum class Cover : uint8_t { kWhole, kFragment };
+
 // INVALID_ARGUMENT when the manifest breaks a rule of its format: a file or tensor named twice, a chunk outside its
 // tensor or in an unlisted file, elements held twice or not at all, a tie to nothing, a spec that is no JSON object.
-absl::StatusOr<std::string> to_text(const Manifest& manifest);
+absl::StatusOr<std::string> to_text(const Manifest& manifest, Cover cover = Cover::kWhole);
 
 // The reverse; `path` is for messages. DATA_LOSS when the text is not, byte for byte, what was written, or breaks a
 // rule; FAILED_PRECONDITION for a format_version above kFormatVersion. Unknown fields are ignored.
-absl::StatusOr<Manifest> parse_manifest(std::string_view text, const std::string& path);
+absl::StatusOr<Manifest> parse_manifest(std::string_view text, const std::string& path, Cover cover = Cover::kWhole);
+
+// Adds the files and chunks of a fragment. INVALID_ARGUMENT names a tensor that `whole` lacks or has with another
+// shape, dtype or tie.
+absl::Status merge(const Manifest& fragment, Manifest& whole);
 
 }  // namespace telar::checkpoint

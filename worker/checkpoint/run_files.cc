@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 namespace telar::checkpoint {
@@ -10,6 +11,7 @@ namespace {
 
 constexpr std::string_view kStep = "step-";
 constexpr std::string_view kTemp = ".tmp-step-";
+constexpr std::string_view kBoard = ".board-step-";
 constexpr std::string_view kTrash = ".trash-";
 
 std::optional<uint64_t> digits(std::string_view text) {
@@ -17,6 +19,12 @@ std::optional<uint64_t> digits(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
+}
+
+std::optional<uint64_t> attempt_behind(std::string_view prefix, std::string_view name) {
+  if (!name.starts_with(prefix)) return std::nullopt;
+  const size_t dash = name.find('-', prefix.size());
+  return dash == std::string_view::npos ? std::nullopt : digits(name.substr(dash + 1));
 }
 
 }  // namespace
@@ -27,19 +35,52 @@ std::string temp_name(uint64_t step, uint64_t attempt) { return absl::StrFormat(
 std::string trash_name(const std::string& name, uint64_t attempt) {
   return absl::StrFormat(".trash-%s-%d", name, attempt);
 }
+std::string board_name(uint64_t step, uint64_t attempt) {
+  return absl::StrFormat(".board-step-%08d-%d", step, attempt);
+}
 std::string shard_name(size_t index) { return absl::StrFormat("shard-%05d.safetensors", index); }
+std::string shard_name(int rank, size_t index) { return absl::StrFormat("shard-r%05d-%05d.safetensors", rank, index); }
 
 std::optional<uint64_t> step_of(std::string_view name) {
   return name.starts_with(kStep) ? digits(name.substr(kStep.size())) : std::nullopt;
 }
 
-std::optional<uint64_t> attempt_of_temp(std::string_view name) {
-  if (!name.starts_with(kTemp)) return std::nullopt;
-  const size_t dash = name.find('-', kTemp.size());
-  return dash == std::string_view::npos ? std::nullopt : digits(name.substr(dash + 1));
-}
+std::optional<uint64_t> attempt_of_temp(std::string_view name) { return attempt_behind(kTemp, name); }
+std::optional<uint64_t> attempt_of_board(std::string_view name) { return attempt_behind(kBoard, name); }
 
 bool is_trash(std::string_view name) { return name.starts_with(kTrash); }
+
+absl::Status discard(FileSystem& files, const std::string& path, uint64_t attempt) {
+  const size_t slash = path.find_last_of('/');
+  const std::string parent = path.substr(0, slash);
+  const std::string trash = absl::StrCat(parent, "/", trash_name(path.substr(slash + 1), attempt));
+  if (auto status = files.rename(path, trash); !status.ok()) return status;
+  // Else a power cut could bring the name back with part of its files.
+  if (auto status = files.sync_directory(parent); !status.ok()) return status;
+  return remove_with_files(files, trash);
+}
+
+absl::Status sweep(FileSystem& files, const std::string& run_dir, uint64_t attempt,
+                   std::vector<absl::Status>& trouble) {
+  const std::string parent = checkpoints_dir(run_dir);
+  const auto names = files.list(parent);
+  if (absl::IsNotFound(names.status())) return absl::OkStatus();
+  if (!names.ok()) return names.status();
+  const auto note = [&](const absl::Status& status) {
+    if (!status.ok()) trouble.push_back(status);
+  };
+  for (const std::string& name : *names) {
+    if (is_trash(name)) note(remove_with_files(files, absl::StrCat(parent, "/", name)));
+  }
+  for (const std::string& name : *names) {
+    const std::string path = absl::StrCat(parent, "/", name);
+    const auto temp = attempt_of_temp(name), board = attempt_of_board(name);
+    // By way of the trash: were its files taken one by one, an old attempt that is alive could publish what is left.
+    if ((temp && *temp <= attempt) || (board && *board <= attempt)) note(discard(files, path, attempt));
+    if (name.starts_with(kLatestTemp)) note(files.remove_file(path));
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::vector<Published>> list_published(FileSystem& files, const std::string& run_dir) {
   const std::string parent = checkpoints_dir(run_dir);

@@ -8,7 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "worker/checkpoint/checkpoint_reader.h"
-#include "worker/checkpoint/checkpoint_writer.h"
+#include "worker/checkpoint/pieces.h"
+#include "worker/checkpoint/run_files.h"
+#include "worker/model/parameters.h"
 #include "worker/train/failure.h"
 
 namespace telar::train {
@@ -28,40 +30,28 @@ constexpr KindPair kState[] = {{Kind::kMaster, TensorKind::kMaster},
 constexpr const char* kChosenKey = "resume_from";
 constexpr std::chrono::minutes kChoosePatience{10};  // Rank 0 reads the whole newest checkpoint to verify it.
 
-std::vector<int64_t> extents(const engine::Shape& shape) {
-  std::vector<int64_t> dims;
-  for (int axis = 0; axis < shape.rank(); ++axis) dims.push_back(shape[axis]);
-  return dims;
+// An error that the device gave, so that it is not taken for one of the files.
+absl::Status of_device(const absl::Status& status) { return with_class(class_of(status), status); }
+
+// Every logical tensor of the model, of the kinds that a run saves or only the masters.
+std::vector<checkpoint::TensorEntry> model_tensors(const v1::ModelSpec& model, size_t kinds = std::size(kState)) {
+  std::vector<TensorKind> stored;
+  for (size_t i = 0; i < kinds; ++i) stored.push_back(kState[i].stored);
+  return checkpoint::tensors_of(model::parameter_groups(model), stored);
 }
 
-// Calls `body(group, part, parameter)` for every logical tensor, until one fails.
-template <typename Body>
-absl::Status for_each_parameter(const Replica& replica, Body body) {
-  const auto& groups = replica.shape().layout.groups();
-  for (size_t g = 0; g < groups.size(); ++g) {
-    for (size_t p = 0; p < groups[g].parts.size(); ++p) {
-      const absl::Status status = body(g, p, groups[g].parts[p]);
-      if (!status.ok()) return status;
-    }
-  }
-  return absl::OkStatus();
+// Before anything is read, and of all tensors on every rank, so that all ranks say the same.
+absl::Status check_fits(const checkpoint::CheckpointReader& reader,
+                        const std::vector<checkpoint::TensorEntry>& tensors) {
+  return with_class(v1::CONFIG, checkpoint::check_has(reader, tensors));
 }
 
 absl::Status load_kind(const checkpoint::CheckpointReader& reader, const KindPair& kind, Replica& replica) {
-  std::vector<float> values;
-  return for_each_parameter(replica, [&](size_t g, size_t p, const parallel::Parameter& parameter) -> absl::Status {
-    const checkpoint::TensorEntry* entry = reader.manifest().find(parameter.name, kind.stored);
-    if (entry != nullptr && entry->shape != extents(parameter.shape)) {
-      return with_class(v1::CONFIG, absl::FailedPreconditionError(absl::StrCat(
-                                        reader.path(), ": ", parameter.name,
-                                        " has another shape than the spec's model, ", parameter.shape.to_string())));
-    }
-    values.resize(static_cast<size_t>(parameter.shape.elements()));
-    const absl::Status status = reader.read(parameter.name, kind.stored, std::as_writable_bytes(std::span(values)));
-    if (absl::IsNotFound(status)) return with_class(v1::CONFIG, status);
-    if (!status.ok()) return with_class(v1::STORAGE, status);
-    return replica.write(kind.device, g, p, values);
-  });
+  const auto write = [&](const parallel::Piece& piece, std::span<const float> values) {
+    return of_device(replica.write(kind.device, piece, values));
+  };
+  return with_class(v1::STORAGE,
+                    checkpoint::load_pieces(reader, replica.shape().layout, replica.pieces(), kind.stored, write));
 }
 
 absl::Status load_step_state(const checkpoint::Manifest& manifest, Replica& replica) {
@@ -116,6 +106,11 @@ absl::StatusOr<std::string> SavedState::choose(backend::KeyValueStore* store) co
     if (!values.ok()) return with_class(v1::COMMUNICATION, values.status());
     return values->front();
   }
+  // What an earlier life of this attempt left must not be taken for a save that has begun.
+  std::vector<absl::Status> trouble;
+  const absl::Status swept = checkpoint::sweep(files_, plan_.run_dir(), plan_.epoch(), trouble);
+  if (!swept.ok()) return with_class(v1::STORAGE, swept);
+  for (const absl::Status& warning : trouble) spdlog::warn("{}", std::string(warning.message()));
   const absl::StatusOr<std::string> chosen = newest();
   if (!chosen.ok() || store == nullptr) return chosen;
   const absl::Status status = store->put(kChosenKey, *chosen);
@@ -126,6 +121,7 @@ absl::StatusOr<std::string> SavedState::choose(backend::KeyValueStore* store) co
 absl::StatusOr<Position> SavedState::restore(const std::string& path, Replica& replica) const {
   const auto reader = checkpoint::CheckpointReader::open(files_, path);
   if (!reader.ok()) return with_class(v1::STORAGE, reader.status());
+  if (auto fits = check_fits(**reader, model_tensors(plan_.spec().model())); !fits.ok()) return fits;
   for (const KindPair& kind : kState) {
     const absl::Status status = load_kind(**reader, kind, replica);
     if (!status.ok()) return status;
@@ -139,29 +135,29 @@ absl::StatusOr<Position> SavedState::restore(const std::string& path, Replica& r
 absl::Status SavedState::load_weights(const std::string& path, Replica& replica) const {
   const auto reader = checkpoint::CheckpointReader::open(files_, path);
   if (!reader.ok()) return with_class(v1::CONFIG, reader.status());
-  const absl::Status status = load_kind(**reader, kState[0], replica);
+  absl::Status status = check_fits(**reader, model_tensors(plan_.spec().model(), 1));
+  if (status.ok()) status = load_kind(**reader, kState[0], replica);
   return status.ok() ? replica.masters_changed() : status;
 }
 
-absl::StatusOr<SavedState::Saved> SavedState::save(const Replica& replica, const Position& position) const {
-  auto writer = checkpoint::CheckpointWriter::create(files_, plan_.run_dir(), position.step, plan_.epoch());
-  if (!writer.ok()) return with_class(v1::STORAGE, writer.status());
-  std::vector<std::vector<float>> copies;  // Alive until published.
+absl::Status SavedState::add_state(const Replica& replica, checkpoint::CheckpointWriter& writer) const {
+  const plan::RunShape& shape = replica.shape();
+  // Ranks that hold the same: all replicas, or those in the same place of their shard groups.
+  const int group = shape.sharded() ? shape.layout.shards().count : 1;
+  const auto share =
+      checkpoint::share_of(shape.layout, replica.pieces(), shape.mesh.dp_size / group, shape.mesh.dp / group);
+  writer.expect(model_tensors(plan_.spec().model()));
   for (const KindPair& kind : kState) {
-    const absl::Status status =
-        for_each_parameter(replica, [&](size_t g, size_t p, const parallel::Parameter& parameter) -> absl::Status {
-          std::vector<float>& values = copies.emplace_back(static_cast<size_t>(parameter.shape.elements()));
-          const absl::Status copied = replica.read(kind.device, g, p, values);
-          if (!copied.ok()) return copied;
-          checkpoint::TensorPart part;
-          part.name = parameter.name;
-          part.kind = kind.stored;
-          part.shape = extents(parameter.shape);
-          part.data = std::as_bytes(std::span(values));
-          return (*writer)->add(std::move(part));
-        });
-    if (!status.ok()) return with_class(v1::STORAGE, status);
+    const auto read = [&replica, device = kind.device](const parallel::Piece& piece, std::span<float> out) {
+      return of_device(replica.read(device, piece, out));
+    };
+    const absl::Status status = checkpoint::add_pieces(writer, shape.layout, share, kind.stored, read);
+    if (!status.ok()) return status;
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<checkpoint::Manifest> SavedState::describe(const Replica& replica, const Position& position) const {
   checkpoint::Manifest info;
   info.job = plan_.job();
   info.consumed_samples = position.consumed_samples;
@@ -173,9 +169,21 @@ absl::StatusOr<SavedState::Saved> SavedState::save(const Replica& replica, const
   options.preserve_proto_field_names = true;
   const auto printed = google::protobuf::util::MessageToJsonString(plan_.spec(), &info.spec_json, options);
   if (!printed.ok()) return absl::InternalError(absl::StrCat("spec as JSON: ", printed.message().ToString()));
-  info.layout = {plan_.spec().parallel().tensor(), plan_.spec().parallel().pipeline(), plan_.spec().parallel().data(),
-                 plan_.spec().parallel().zero_stage()};
-  const auto published = (*writer)->publish(std::move(info), plan_.spec().checkpoint().keep());
+  const v1::ParallelSpec& parallel = plan_.spec().parallel();
+  info.layout = {parallel.tensor(), parallel.pipeline(), parallel.data(), parallel.zero_stage()};
+  return info;
+}
+
+absl::StatusOr<SavedState::Saved> SavedState::save(const Replica& replica, const Position& position) const {
+  const checkpoint::Peers peers{static_cast<int>(plan_.rank()), static_cast<int>(plan_.world_size())};
+  auto writer = checkpoint::CheckpointWriter::create(files_, plan_.run_dir(), position.step, plan_.epoch(),
+                                                     checkpoint::CheckpointWriter::kShardBytes, peers);
+  if (!writer.ok()) return with_class(v1::STORAGE, writer.status());
+  auto info = describe(replica, position);
+  if (!info.ok()) return info.status();
+  const absl::Status added = add_state(replica, **writer);
+  if (!added.ok()) return with_class(v1::STORAGE, added);
+  const auto published = (*writer)->publish(*std::move(info), plan_.spec().checkpoint().keep());
   if (!published.ok()) return with_class(v1::STORAGE, published.status());
   for (const absl::Status& warning : published->warnings) spdlog::warn("{}", std::string(warning.message()));
   return Saved{published->path, published->bytes};

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "telar/v1/rank.pb.h"
 #include "worker/backend/collectives.h"
+#include "worker/checkpoint/checkpoint_writer.h"
 #include "worker/checkpoint/file_system.h"
 #include "worker/train/replica.h"
 
@@ -27,7 +28,7 @@ class SavedState {
   // The checkpoint that all ranks of the gang resume from; empty: none. Rank 0 looks for the newest good one, saying
   // which newer ones it skips and why, and tells the others through `store` (null for a gang of one).
   absl::StatusOr<std::string> choose(backend::KeyValueStore* store) const;
-  // Masters and moments from the checkpoint, verified by their CRCs.
+  // Masters and moments from the checkpoint, of whatever layout: this rank's pieces, verified by their CRCs.
   absl::StatusOr<Position> restore(const std::string& path, Replica& replica) const;
   // Weights only, of another run's checkpoint.
   absl::Status load_weights(const std::string& path, Replica& replica) const;
@@ -36,12 +37,15 @@ class SavedState {
     std::string path;
     uint64_t bytes = 0;
   };
-  // Rank 0 only; published when it returns. Keeps spec.checkpoint.keep.
+  // Called by all ranks of the gang alike; published when it returns on all of them, or an error on each. Every rank
+  // writes its part, rank 0 publishes and keeps spec.checkpoint.keep.
   absl::StatusOr<Saved> save(const Replica& replica, const Position& position) const;
   absl::Status write_sample(const std::string& text) const;  // <run dir>/sample.txt
 
  private:
   absl::StatusOr<std::string> newest() const;
+  absl::Status add_state(const Replica& replica, checkpoint::CheckpointWriter& writer) const;
+  absl::StatusOr<checkpoint::Manifest> describe(const Replica& replica, const Position& position) const;
 
   const v1::RankPlan& plan_;
   checkpoint::FileSystem& files_;

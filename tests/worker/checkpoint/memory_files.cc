@@ -37,16 +37,21 @@ class MemoryWritable : public WritableFile {
   MemoryWritable(MemoryFiles& files, MemoryFiles::NodePointer node, std::string path)
       : files_(files), node_(std::move(node)), path_(std::move(path)) {}
   absl::Status append(std::span<const std::byte> bytes) override {
+    const std::lock_guard lock(files_.mutex_);
     const auto status = files_.strike("write " + path_, true);
     node_->data.append(reinterpret_cast<const char*>(bytes.data()), status.ok() ? bytes.size() : bytes.size() / 2);
     return status;
   }
   absl::Status sync() override {
+    const std::lock_guard lock(files_.mutex_);
     const auto status = files_.strike("fsync " + path_, false);
     if (status.ok()) node_->synced_data = node_->data;
     return status;
   }
-  absl::Status close() override { return files_.strike("close " + path_, false); }
+  absl::Status close() override {
+    const std::lock_guard lock(files_.mutex_);
+    return files_.strike("close " + path_, false);
+  }
 
  private:
   MemoryFiles& files_;
@@ -56,6 +61,7 @@ class MemoryWritable : public WritableFile {
 
 absl::Status MemoryFiles::strike(const std::string& what, bool needs_space) {
   const int64_t operation = operations_++;
+  wake();  // Whoever waits has the lock again when the operation is done.
   if (fault_ == Fault::kPowerCut && operation >= at_) return absl::UnavailableError(what + ": power cut");
   if (fault_ == Fault::kIoError && operation == at_) return absl::DataLossError(what + ": Input/output error");
   if (fault_ == Fault::kDiskFull && operation >= at_ && needs_space) {
@@ -95,6 +101,7 @@ void MemoryFiles::restart_node(Node& node, std::mt19937_64* random) {
 }
 
 std::string* MemoryFiles::bytes(const std::string& path) {
+  const std::lock_guard lock(mutex_);
   const auto node = find(path);
   return node == nullptr || node->directory ? nullptr : &node->data;
 }
@@ -113,6 +120,7 @@ std::vector<std::string> MemoryFiles::all_files(const std::string& directory) {
 }
 
 absl::StatusOr<std::unique_ptr<WritableFile>> MemoryFiles::create(const std::string& path) {
+  const std::lock_guard lock(mutex_);
   if (auto status = strike("create " + path, true); !status.ok()) return status;
   const auto parent = find(parent_of(path));
   if (parent == nullptr) return missing(path);
@@ -122,12 +130,14 @@ absl::StatusOr<std::unique_ptr<WritableFile>> MemoryFiles::create(const std::str
 }
 
 absl::StatusOr<std::unique_ptr<ReadableFile>> MemoryFiles::open(const std::string& path) {
+  const std::lock_guard lock(mutex_);
   const auto node = find(path);
   if (node == nullptr || node->directory) return missing(path);
   return std::make_unique<MemoryReadable>(node->data, path);
 }
 
 absl::StatusOr<std::vector<std::string>> MemoryFiles::list(const std::string& directory) {
+  const std::lock_guard lock(mutex_);
   const auto node = find(directory);
   if (node == nullptr || !node->directory) return missing(directory);
   std::vector<std::string> names;
@@ -136,6 +146,7 @@ absl::StatusOr<std::vector<std::string>> MemoryFiles::list(const std::string& di
 }
 
 absl::Status MemoryFiles::make_directory(const std::string& path) {
+  const std::lock_guard lock(mutex_);
   if (find(path) != nullptr) return absl::AlreadyExistsError(path);
   if (auto status = strike("mkdir " + path, true); !status.ok()) return status;
   const auto parent = find(parent_of(path));
@@ -145,6 +156,7 @@ absl::Status MemoryFiles::make_directory(const std::string& path) {
 }
 
 absl::Status MemoryFiles::sync_directory(const std::string& path) {
+  const std::lock_guard lock(mutex_);
   if (auto status = strike("fsync " + path, false); !status.ok()) return status;
   const auto node = find(path);
   if (node == nullptr) return missing(path);
@@ -153,6 +165,7 @@ absl::Status MemoryFiles::sync_directory(const std::string& path) {
 }
 
 absl::Status MemoryFiles::rename(const std::string& from, const std::string& to) {
+  const std::lock_guard lock(mutex_);
   if (auto status = strike("rename " + from, false); !status.ok()) return status;
   const auto source = find(parent_of(from)), target = find(parent_of(to));
   if (find(from) == nullptr || target == nullptr) return missing(from);
@@ -166,6 +179,7 @@ absl::Status MemoryFiles::rename(const std::string& from, const std::string& to)
 }
 
 absl::Status MemoryFiles::remove_file(const std::string& path) {
+  const std::lock_guard lock(mutex_);
   if (auto status = strike("unlink " + path, false); !status.ok()) return status;
   const auto node = find(path);
   if (node == nullptr) return missing(path);
@@ -175,12 +189,50 @@ absl::Status MemoryFiles::remove_file(const std::string& path) {
 }
 
 absl::Status MemoryFiles::remove_directory(const std::string& path) {
+  const std::lock_guard lock(mutex_);
   if (auto status = strike("rmdir " + path, false); !status.ok()) return status;
   const auto node = find(path);
   if (node == nullptr) return missing(path);
   if (!node->entries.empty()) return absl::FailedPreconditionError(path + ": Directory not empty");
   find(parent_of(path))->entries.erase(leaf_of(path));
   return absl::OkStatus();
+}
+
+void MemoryFiles::play_time(int threads) {
+  const std::lock_guard lock(mutex_);
+  plays_time_ = true;
+  threads_ = threads;
+  waiting_ = 0;
+}
+
+void MemoryFiles::leave() {
+  const std::lock_guard lock(mutex_);
+  --threads_;
+  wake();
+}
+
+void MemoryFiles::wake() {
+  ++changes_;
+  waiting_ = 0;
+  changed_.notify_all();
+}
+
+void MemoryFiles::await_change(const std::string&, std::chrono::milliseconds most) {
+  std::unique_lock lock(mutex_);
+  const auto changed = [this, before = changes_] { return changes_ != before; };
+  if (!plays_time_) {
+    changed_.wait_for(lock, most, changed);
+  } else if (++waiting_ < threads_) {
+    changed_.wait(lock, changed);
+  } else {
+    played_ += most;
+    wake();
+  }
+}
+
+std::chrono::steady_clock::time_point MemoryFiles::now() {
+  const std::lock_guard lock(mutex_);
+  return plays_time_ ? played_ : std::chrono::steady_clock::now();
 }
 
 }  // namespace telar::checkpoint

@@ -1,10 +1,13 @@
 // A file system in memory that forgets what was not synced.
 #pragma once
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <random>
 #include <string>
@@ -15,7 +18,8 @@
 namespace telar::checkpoint {
 
 // Faults are counted over the operations that change something: create, append, sync, close, make_directory,
-// sync_directory, rename, remove. Not for several threads.
+// sync_directory, rename, remove. Any number of threads may use the file system; the rest is for one, while no other
+// does.
 class MemoryFiles : public FileSystem {
  public:
   enum class Fault {
@@ -31,6 +35,11 @@ class MemoryFiles : public FileSystem {
   // last synced and some part of the rest; `random` decides. nullptr: nothing that was not synced survives.
   void restart(std::mt19937_64* random);
 
+  // From now on time stands still, except that when all of so many threads wait for a change it passes at once: a
+  // deadline is missed when nothing can happen any more, and never else. Each of them leaves in the end.
+  void play_time(int threads);
+  void leave();
+
   // The bytes of a file, to be damaged; nullptr when there is none.
   std::string* bytes(const std::string& path);
   // Every file below `directory`, full paths.
@@ -44,6 +53,8 @@ class MemoryFiles : public FileSystem {
   absl::Status rename(const std::string& from, const std::string& to) override;
   absl::Status remove_file(const std::string& path) override;
   absl::Status remove_directory(const std::string& path) override;
+  void await_change(const std::string& directory, std::chrono::milliseconds most) override;
+  std::chrono::steady_clock::time_point now() override;
 
  private:
   friend class MemoryWritable;
@@ -54,11 +65,20 @@ class MemoryFiles : public FileSystem {
   };
   using NodePointer = std::shared_ptr<Node>;
 
+  // Of what follows the lock is held.
   // The fault that strikes this operation, if any.
   absl::Status strike(const std::string& what, bool needs_space);
+  void wake();
   NodePointer find(const std::string& path);
   void restart_node(Node& node, std::mt19937_64* random);
 
+  std::mutex mutex_;  // Guards all below.
+  std::condition_variable changed_;
+  uint64_t changes_ = 0;
+  bool plays_time_ = false;
+  std::chrono::steady_clock::time_point played_;
+  int threads_ = 0;
+  int waiting_ = 0;  // Of them, since the last change.
   NodePointer root_ = std::make_shared<Node>(Node{.directory = true});
   Fault fault_ = Fault::kNone;
   int64_t at_ = 0;

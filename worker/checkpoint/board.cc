@@ -1,0 +1,49 @@
+#include "worker/checkpoint/board.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace telar::checkpoint {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Between two looks; doubles, so that a long wait does not weigh on the file system.
+constexpr milliseconds kFirstPause{2}, kLongestPause{250};
+constexpr uint64_t kMostBytes = uint64_t{1} << 30;
+constexpr std::string_view kUnfinished = ".post-";
+
+}  // namespace
+
+absl::Status Board::post(const std::string& name, std::string_view text) {
+  const std::string unfinished = absl::StrCat(path_, "/", std::string(kUnfinished), name);
+  if (auto status = write_file(files_, unfinished, text); !status.ok()) return status;
+  return files_.rename(unfinished, absl::StrCat(path_, "/", name));
+}
+
+absl::StatusOr<std::string> Board::read(const std::string& name) const {
+  return read_file(files_, absl::StrCat(path_, "/", name), kMostBytes);
+}
+
+absl::Status Board::wait(const Enough& enough, milliseconds patience, std::vector<std::string>& names) {
+  const auto deadline = files_.now() + patience;
+  for (milliseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    auto listed = files_.list(path_);
+    if (listed.ok()) {
+      seen_ = true;
+      names = *std::move(listed);
+      std::erase_if(names, [](const std::string& name) { return name.starts_with(kUnfinished); });
+      if (enough(names)) return absl::OkStatus();
+    } else if (!absl::IsNotFound(listed.status())) {
+      return listed.status();
+    } else if (seen_) {
+      return absl::AbortedError(absl::StrCat(path_, ": taken away by another save"));
+    }
+    const auto left = std::chrono::ceil<milliseconds>(deadline - files_.now());
+    if (left <= milliseconds(0)) return absl::DeadlineExceededError(absl::StrCat(path_, ": waited in vain"));
+    files_.await_change(path_, std::min(pause, left));
+  }
+}
+
+}  // namespace telar::checkpoint

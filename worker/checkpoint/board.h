@@ -1,0 +1,42 @@
+// Where the ranks of one save meet: a directory beside the checkpoint in the making, on the file system that they share
+// anyway. So a save needs no coordinator, and leaves nothing behind in its store.
+//
+// A message is a file that appears whole, by a rename. Whoever waits lists the directory and opens only what it found
+// there: file systems between hosts keep a listing fresh for whoever opens the directory anew (NFS: close-to-open
+// consistency), but may remember for a minute that a single name was not there.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/checkpoint/file_system.h"
+
+namespace telar::checkpoint {
+
+// One rank's view of it. Not for several threads. `files` must outlive it.
+class Board {
+ public:
+  Board(FileSystem& files, std::string path) : files_(files), path_(std::move(path)) {}
+
+  const std::string& path() const { return path_; }
+  absl::Status make() { return files_.make_directory(path_); }  // By one rank, before anybody posts.
+  absl::Status post(const std::string& name, std::string_view text);
+  absl::StatusOr<std::string> read(const std::string& name) const;
+  absl::Status remove(const std::string& name) { return files_.remove_file(path_ + "/" + name); }
+
+  // Names of the messages once `enough` says so of them. DEADLINE_EXCEEDED after `patience`, with the names of that
+  // moment in `names`; ABORTED when the board was there and is no more: another save swept it.
+  using Enough = std::function<bool(const std::vector<std::string>& names)>;
+  absl::Status wait(const Enough& enough, std::chrono::milliseconds patience, std::vector<std::string>& names);
+
+ private:
+  FileSystem& files_;
+  const std::string path_;
+  bool seen_ = false;
+};
+
+}  // namespace telar::checkpoint
