@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "worker/model/parameters.h"
 #include "worker/model/transformer.h"
 #include "worker/optim/schedule.h"
 #include "worker/train/failure.h"
@@ -41,6 +42,13 @@ absl::StatusOr<std::vector<float>> read_floats(backend::Device& device, const st
   std::vector<float> values(count);
   for (size_t i = 0; i < count; ++i) values[i] = static_cast<float>(raw[i]);
   return values;
+}
+
+absl::StatusOr<std::vector<float>> read_as_floats(backend::Device& device, engine::DType dtype, const std::byte* from,
+                                                  size_t count) {
+  if (dtype == engine::DType::kBF16) return read_floats<backend::Bf16>(device, from, count);
+  if (dtype == engine::DType::kF16) return read_floats<backend::F16>(device, from, count);
+  return read_floats<float>(device, from, count);
 }
 
 }  // namespace
@@ -172,7 +180,8 @@ absl::Status Replica::submit_step(uint64_t step, std::span<const int32_t> inputs
   buffers_->send(count);
   step_numbers_[count % StepBuffers::kSlots] = step;
   submitted_ = count;
-  status = train_->executor->submit();
+  engine::RunObserver* const observer = std::exchange(observer_, nullptr);
+  status = observer == nullptr ? train_->executor->submit() : train_->executor->submit_observed(*observer);
   if (!status.ok()) return failed_step(status);
   buffers_->receive(count);
   return absl::OkStatus();
@@ -259,11 +268,16 @@ absl::StatusOr<std::vector<float>> Replica::next_logits(std::span<const int32_t>
   status.Update(upload<int32_t>(device_, executor, program.row, std::span(&row, 1)));
   if (status.ok()) status = executor.run();
   if (!status.ok()) return status;
-  const std::byte* from = executor.address(program.logits);
-  const size_t vocab = shape_.spec.model().vocab();
-  if (shape_.act == engine::DType::kBF16) return read_floats<backend::Bf16>(device_, from, vocab);
-  if (shape_.act == engine::DType::kF16) return read_floats<backend::F16>(device_, from, vocab);
-  return read_floats<float>(device_, from, vocab);
+  // Each tensor rank's share of the vocabulary, one row a rank.
+  std::vector<float> all;
+  for (int rank = 0; rank < shape_.mesh.tp_size; ++rank) {
+    const parallel::Range share = model::split(shape_.spec.model().vocab(), shape_.mesh.tp_size, rank);
+    const std::byte* from = executor.address(program.logits.rows(rank, 1));
+    const auto values = read_as_floats(device_, shape_.act, from, static_cast<size_t>(share.count));
+    if (!values.ok()) return values.status();
+    all.insert(all.end(), values->begin(), values->end());
+  }
+  return all;
 }
 
 absl::Status Replica::read_step_state(std::span<float> out) const {
@@ -293,16 +307,20 @@ const parallel::FlatTensors& Replica::tensors(Kind kind) const {
   return program.grads;
 }
 
-absl::Status Replica::read(Kind kind, size_t group, size_t part, std::span<float> out) const {
-  const Tensor tensor = tensors(kind).part(shape_.layout, group, part);
+Tensor Replica::tensor_of(Kind kind, const parallel::Piece& piece) const {
+  return tensors(kind).range(static_cast<size_t>(piece.bucket), {piece.first, piece.slice.count});
+}
+
+absl::Status Replica::read(Kind kind, const parallel::Piece& piece, std::span<float> out) const {
+  const Tensor tensor = tensor_of(kind, piece);
   if (out.size_bytes() != tensor.bytes()) return absl::InternalError("read: wrong size");
   if (absl::Status idle = check_idle("read"); !idle.ok()) return idle;
   return device_.copy_to_host(train_->executor->address(tensor), out.data(), out.size_bytes());
 }
 
-absl::Status Replica::write(Kind kind, size_t group, size_t part, std::span<const float> values) {
+absl::Status Replica::write(Kind kind, const parallel::Piece& piece, std::span<const float> values) {
   if (absl::Status idle = check_idle("write"); !idle.ok()) return idle;
-  return upload<float>(device_, *train_->executor, tensors(kind).part(shape_.layout, group, part), values);
+  return upload<float>(device_, *train_->executor, tensor_of(kind, piece), values);
 }
 
 }  // namespace telar::train

@@ -1,4 +1,4 @@
-// One rank's replica of the model on its device: the planned programs, the memory behind them, and the calls that the
+// One rank's share of the model on its device: the planned programs, the memory behind them, and the calls that the
 // training loop makes.
 #pragma once
 
@@ -67,6 +67,8 @@ class Replica {
   // spans are free when it returns. Errors, here and from finish_step(), name the step ("step 12: op ..."), and end the
   // replica.
   absl::Status submit_step(uint64_t step, std::span<const int32_t> inputs, std::span<const int32_t> targets, bool stop);
+  // The next step that is submitted goes op by op under the observer's eyes; only with Execution::kLanes.
+  void observe_next_step(engine::RunObserver& observer) { observer_ = &observer; }
   // Of the oldest step in flight.
   absl::StatusOr<StepResult> finish_step();
   int in_flight() const { return static_cast<int>(submitted_ - finished_); }
@@ -77,14 +79,15 @@ class Replica {
   // Sum of the loss over the valid targets of all replicas' micro-batches, and their number.
   absl::StatusOr<std::pair<double, double>> eval_batch(std::span<const int32_t> inputs,
                                                        std::span<const int32_t> targets);
-  // Logits [vocab] of what follows ids[row]; ids beyond `row` do not matter.
+  // Logits [vocab] of what follows ids[row], on every rank; ids beyond `row` do not matter.
   absl::StatusOr<std::vector<float>> next_logits(std::span<const int32_t> ids, int32_t row);
 
-  // Logical tensors of one kind, host copies in storage order of shape().layout: for checkpoints and tests.
-  // Gradients are as the last step left them, its loss scale times too large.
+  // Of one kind, host copies of what this rank's optimizer state holds of the logical tensors: for checkpoints and
+  // tests. Gradients are as the last step left them, its loss scale times too large.
   enum class Kind : uint8_t { kMaster, kExpAvg, kExpAvgSq, kGrad };
-  absl::Status read(Kind kind, size_t group, size_t part, std::span<float> out) const;
-  absl::Status write(Kind kind, size_t group, size_t part, std::span<const float> values);
+  std::vector<parallel::Piece> pieces() const { return shape_.pieces(); }
+  absl::Status read(Kind kind, const parallel::Piece& piece, std::span<float> out) const;
+  absl::Status write(Kind kind, const parallel::Piece& piece, std::span<const float> values);
   // What the optimizer counts, backend::kStepStates floats; a new replica has counted nothing and its spec's loss
   // scale.
   absl::Status read_step_state(std::span<float> out) const;
@@ -106,11 +109,13 @@ class Replica {
   absl::Status failed_step(const absl::Status& seen);
   absl::StatusOr<Prepared<plan::LogitsProgram>*> logits_program();
   const parallel::FlatTensors& tensors(Kind kind) const;
+  engine::Tensor tensor_of(Kind kind, const parallel::Piece& piece) const;
 
   const plan::RunShape shape_;
   backend::Device& device_;
   const std::vector<backend::Communicator*> groups_;
   const Execution execution_;
+  engine::RunObserver* observer_ = nullptr;
   std::unique_ptr<Prepared<plan::TrainProgram>> train_;
   std::unique_ptr<StepBuffers> buffers_;
   uint64_t submitted_ = 0, finished_ = 0;                     // Steps, counted from 1.

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/backend/module.h"
 #include "worker/data/batch_loader.h"
+#include "worker/engine/digest.h"
 #include "worker/optim/schedule.h"
 #include "worker/plan/resolve.h"
 #include "worker/train/dataset.h"
@@ -19,6 +20,7 @@
 #include "worker/train/metrics_file.h"
 #include "worker/train/rendezvous.h"
 #include "worker/train/saved_state.h"
+#include "worker/train/step_trace.h"
 
 namespace telar::train {
 namespace {
@@ -44,6 +46,8 @@ constexpr int kMostBadSteps = 10;
 // Steps of a start by which all is tuned, allocated and captured.
 constexpr uint64_t kSettlingSteps = 3;
 
+constexpr std::chrono::minutes kComparePatience{2};
+
 class Run {
  public:
   Run(const v1::RankPlan& plan, EventLog& events, const std::atomic<bool>& stop, Replica::Execution execution)
@@ -52,9 +56,11 @@ class Run {
         mesh_(parallel::Mesh::of_rank(static_cast<int>(plan.rank()), static_cast<int>(spec_.parallel().data()),
                                       static_cast<int>(spec_.parallel().pipeline()),
                                       static_cast<int>(spec_.parallel().tensor()))),
+        shape_(plan::run_shape(spec_, mesh_)),
         events_(events),
         stop_(stop),
-        execution_(execution) {}
+        execution_(execution),
+        trace_(plan) {}
 
   absl::StatusOr<RunOutcome> execute() {
     for (const auto stage : {&Run::open_device, &Run::join_gang, &Run::build, &Run::restore_or_init, &Run::announce,
@@ -79,18 +85,16 @@ class Run {
     return absl::OkStatus();
   }
 
+  // All communicators at once and before anything else, in the one order that all ranks keep.
   absl::Status join_gang() {
     if (plan_.world_size() == 1) return absl::OkStatus();
     store_ = dial_rendezvous(plan_);
-    backend::CommunicatorOptions options;
-    options.name = "dp";
-    options.rank = mesh_.dp;
-    options.size = mesh_.dp_size;
+    backend::GangOptions options;
+    options.rank = static_cast<int>(plan_.rank());
     options.listen_host = plan_.listen_host();
-    auto communicator = device_->create_communicator(*store_, options);
-    if (!communicator.ok()) return with_class(v1::COMMUNICATION, communicator.status());
-    communicator_ = *std::move(communicator);
-    groups_.push_back(communicator_.get());
+    auto communicators = device_->create_communicators(*store_, options, shape_.groups.list());
+    if (!communicators.ok()) return with_class(v1::COMMUNICATION, communicators.status());
+    communicators_ = *std::move(communicators);
     return absl::OkStatus();
   }
 
@@ -98,9 +102,25 @@ class Run {
     auto dataset = open_dataset(spec_);
     if (!dataset.ok()) return dataset.status();
     dataset_.emplace(*std::move(dataset));
-    auto replica = Replica::create(plan::run_shape(spec_, mesh_), *device_, groups_, execution_);
+    std::vector<backend::Communicator*> groups;
+    for (const auto& communicator : communicators_) groups.push_back(communicator.get());
+    auto replica = Replica::create(shape_, *device_, groups, execution_);
     if (!replica.ok()) return replica.status();
     replica_ = *std::move(replica);
+    return compare_plans();
+  }
+
+  // Ranks that planned different calls would hang or mix up each other's data.
+  absl::Status compare_plans() {
+    for (size_t g = 0; g < communicators_.size(); ++g) {
+      const int rank = communicators_[g]->rank(), size = communicators_[g]->size();
+      const engine::CommDigest digest =
+          engine::digest(replica_->train_program(), static_cast<engine::GroupId>(g), rank, size);
+      const absl::Status status =
+          engine::compare_digests(*store_, "train/" + shape_.groups.list()[g].name, rank, digest, kComparePatience);
+      if (absl::IsFailedPrecondition(status)) return with_class(v1::INTERNAL, status);
+      if (!status.ok()) return with_class(v1::COMMUNICATION, status);
+    }
     return absl::OkStatus();
   }
 
@@ -195,6 +215,7 @@ class Run {
     stopping_ = stopping_ || result->stop;
     absl::Status status = check_finite(*result);
     if (status.ok()) status = report_step(*result, pace);
+    if (status.ok()) status = trace_.finish(outcome_.step, *replica_, group_names());
     if (!status.ok() || replica_->in_flight() > 0) return status;
     return behind_step();
   }
@@ -210,7 +231,8 @@ class Run {
     const auto batch = loader.next();
     if (!batch.ok()) return with_class(v1::DATA, batch.status());
     pace.data_wait += batch->waited_seconds;
-    const absl::Status status = replica_->submit_step(submitted_ + 1, batch->inputs, batch->targets, stop_.load());
+    absl::Status status = trace_.begin(submitted_ + 1, *replica_, *device_);
+    if (status.ok()) status = replica_->submit_step(submitted_ + 1, batch->inputs, batch->targets, stop_.load());
     if (!status.ok()) return named(status);
     ++submitted_;
     return absl::OkStatus();
@@ -291,22 +313,29 @@ class Run {
     return absl::OkStatus();
   }
 
-  bool is_due(uint64_t every, uint64_t step) const {
-    return step == spec_.schedule().steps() || (every > 0 && step % every == 0);
+  std::vector<std::string> group_names() const {
+    std::vector<std::string> names;
+    for (const parallel::Group& group : shape_.groups.list()) names.push_back(group.name);
+    return names;
   }
-  bool is_due_behind(uint64_t step) const {
-    return is_due(spec_.eval().every_steps(), step) || is_due(spec_.checkpoint().every_steps(), step);
+
+  bool is_last(uint64_t step) const { return step == spec_.schedule().steps(); }
+  static bool is_multiple(uint64_t step, uint64_t every) { return every > 0 && step % every == 0; }
+  bool evaluates_behind(uint64_t step) const { return is_last(step) || is_multiple(step, spec_.eval().every_steps()); }
+  bool saves_behind(uint64_t step) const {
+    return (is_last(step) && spec_.checkpoint().at_end()) || is_multiple(step, spec_.checkpoint().every_steps());
   }
+  bool is_due_behind(uint64_t step) const { return evaluates_behind(step) || saves_behind(step); }
 
   // With no step in flight.
   absl::Status behind_step() {
     const uint64_t step = outcome_.step;
     outcome_.interrupted = stopping_ && step != spec_.schedule().steps();
-    if (is_due(spec_.eval().every_steps(), step)) {
+    if (evaluates_behind(step)) {
       const absl::Status status = evaluate_now();
       if (!status.ok()) return status;
     }
-    if (outcome_.interrupted || is_due(spec_.checkpoint().every_steps(), step)) return save_now();
+    if (outcome_.interrupted || saves_behind(step)) return save_now();
     return absl::OkStatus();
   }
 
@@ -326,12 +355,12 @@ class Run {
     return status.ok() ? events_.write(event) : status;
   }
 
-  // Replicas hold the same state: rank 0 writes it, the others go on and wait at their next collective.
+  // Every rank writes what it holds; one publishes and tells it.
   absl::Status save_now() {
-    if (!leader()) return absl::OkStatus();
     const auto start = std::chrono::steady_clock::now();
     const auto saved = saved_->save(*replica_, {outcome_.step, consumed_samples_});
     if (!saved.ok()) return saved.status();
+    if (!leader()) return absl::OkStatus();
     v1::RankEvent event;
     v1::CheckpointReport& report = *event.mutable_checkpoint();
     report.set_step(outcome_.step);
@@ -342,17 +371,23 @@ class Run {
     return events_.write(event);
   }
 
+  // A sample is drawn by all ranks together: each has a part of the model.
   absl::Status finish() {
-    if (!outcome_.interrupted && leader() && spec_.sample().tokens() > 0) {
-      const auto text = generate(*replica_, dataset_->tokenizer.get());
-      if (!text.ok()) return text.status();
-      const absl::Status status = saved_->write_sample(spec_.sample().prompt() + *text);
+    std::string text;
+    const bool samples = !outcome_.interrupted && spec_.sample().tokens() > 0;
+    if (samples) {
+      auto drawn = generate(*replica_, dataset_->tokenizer.get());
+      if (!drawn.ok()) return drawn.status();
+      text = *std::move(drawn);
+    }
+    if (samples && leader()) {
+      const absl::Status status = saved_->write_sample(spec_.sample().prompt() + text);
       if (!status.ok()) return status;
       v1::RankEvent event;
       v1::SampleReport& report = *event.mutable_sample();
       report.set_step(outcome_.step);
       report.set_prompt(spec_.sample().prompt());
-      report.set_text(printable(*text));
+      report.set_text(printable(text));
       const absl::Status written = events_.write(event);
       if (!written.ok()) return written;
     }
@@ -372,6 +407,7 @@ class Run {
   const v1::RankPlan& plan_;
   const v1::JobSpec& spec_;
   const parallel::Mesh mesh_;
+  const plan::RunShape shape_;
   EventLog& events_;
   const std::atomic<bool>& stop_;
   const Replica::Execution execution_;
@@ -379,8 +415,8 @@ class Run {
   // In the order that they are made; destroyed the other way round.
   std::unique_ptr<backend::Device> device_;
   std::unique_ptr<backend::KeyValueStore> store_;
-  std::unique_ptr<backend::Communicator> communicator_;
-  std::vector<backend::Communicator*> groups_;
+  std::vector<std::unique_ptr<backend::Communicator>> communicators_;  // By engine::GroupId.
+  StepTrace trace_;
   std::optional<Dataset> dataset_;
   std::unique_ptr<Replica> replica_;
   std::unique_ptr<SavedState> saved_;

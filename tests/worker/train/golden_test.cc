@@ -1,5 +1,5 @@
 // The whole model against PyTorch: logits, loss, every gradient and ten AdamW steps of four tiny models, alone, with
-// accumulation, over two replicas, in bf16 and in fp16. tests/golden/make.py made the files.
+// accumulation, and over ranks in every dimension, in fp32, bf16 and fp16. tests/golden/make.py made the files.
 #include <gmock/gmock.h>
 #include <google/protobuf/util/json_util.h>
 
@@ -8,19 +8,19 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <sstream>
-#include <thread>
 
-#include "tests/fakes/key_value_store.h"
-#include "worker/backend/cpu/cpu.h"
+#include "tests/worker/train/ranks.h"
 #include "worker/backend/module.h"
 #include "worker/checkpoint/safetensors.h"
-#include "worker/model/parameters.h"
 #include "worker/plan/resolve.h"
-#include "worker/train/replica.h"
 
 namespace telar::train {
 namespace {
+
+using testing::Logical;
+using testing::share;
 
 constexpr int64_t kBatch = 4, kSequence = 32;
 constexpr int kSteps = 10;
@@ -59,6 +59,14 @@ class Golden {
     EXPECT_TRUE(file_->read(*info, 0, std::as_writable_bytes(std::span(values))).ok());
     return values;
   }
+  // What is behind a prefix: the tensors under it.
+  std::vector<std::string> names(const std::string& prefix) const {
+    std::vector<std::string> found;
+    for (const checkpoint::TensorInfo& info : file_->tensors()) {
+      if (info.name.starts_with(prefix)) found.push_back(info.name.substr(prefix.size()));
+    }
+    return found;
+  }
 
  private:
   std::unique_ptr<checkpoint::SafetensorsFile> file_;
@@ -74,15 +82,34 @@ struct Layout {
   bool bucket_a_unit = false;
   double loss_scale = 0;         // 0: as the spec's default.
   uint64_t growth_interval = 0;  // 0: the same.
+  uint32_t tensor = 1, pipeline = 1, zero = 0;
+  const char* schedule = "";
+
+  int ranks() const { return replicas * static_cast<int>(tensor * pipeline); }
 };
+
+v1::JobSpec spec_of(const Golden& golden, const Layout& layout) {
+  v1::JobSpec spec = golden.spec();
+  spec.mutable_resources()->set_devices(static_cast<uint32_t>(layout.ranks()));
+  spec.mutable_batch()->set_micro(layout.micro);
+  spec.mutable_precision()->set_compute(layout.precision);
+  spec.mutable_parallel()->set_tensor(layout.tensor);
+  spec.mutable_parallel()->set_pipeline(layout.pipeline);
+  spec.mutable_parallel()->set_zero_stage(layout.zero);
+  spec.mutable_parallel()->set_schedule(layout.schedule);
+  if (layout.loss_scale > 0) {
+    spec.mutable_precision()->mutable_loss_scale()->set_initial(layout.loss_scale);
+    spec.mutable_precision()->mutable_loss_scale()->set_growth_interval(layout.growth_interval);
+  }
+  EXPECT_THAT(plan::resolve(spec, v1::ResourceSpec::CPU), ::testing::IsEmpty());
+  return spec;
+}
 
 // The CPU, or what TELAR_BACKEND names, a device a rank: on a GPU node TELAR_BACKEND=cuda train_golden_test. What needs
 // more GPUs than there are is skipped.
 std::unique_ptr<backend::Device> make_device(int index) {
   const char* backend = std::getenv("TELAR_BACKEND");
-  if (backend == nullptr) {
-    return backend::cpu::create_device({}, backend::cpu::create_kernels(), backend::cpu::create_gloo_communicator);
-  }
+  if (backend == nullptr) return testing::cpu_device(index);
   auto device = backend::open_device(backend, {.index = index});
   if (!device.ok()) {
     std::cerr << device.status() << "\n";
@@ -96,84 +123,42 @@ bool has_devices(int count) {
   return backend == nullptr || backend::open_device(backend, {.index = count - 1}).ok();
 }
 
-// A replica with the golden weights on a device of its own.
-struct Rank {
-  std::unique_ptr<backend::Device> device;
-  std::unique_ptr<backend::Communicator> group;
-  std::unique_ptr<Replica> replica;
-};
-
-Rank make_rank(const Golden& golden, const Layout& layout, backend::KeyValueStore& store, int rank) {
-  v1::JobSpec spec = golden.spec();
-  spec.mutable_resources()->set_devices(static_cast<uint32_t>(layout.replicas));
-  spec.mutable_batch()->set_micro(layout.micro);
-  spec.mutable_precision()->set_compute(layout.precision);
-  if (layout.loss_scale > 0) {
-    spec.mutable_precision()->mutable_loss_scale()->set_initial(layout.loss_scale);
-    spec.mutable_precision()->mutable_loss_scale()->set_growth_interval(layout.growth_interval);
-  }
-  EXPECT_THAT(plan::resolve(spec, v1::ResourceSpec::CPU), ::testing::IsEmpty());
-  Rank made;
-  made.device = make_device(rank);
-  std::vector<backend::Communicator*> groups;
-  if (layout.replicas > 1) {
-    backend::CommunicatorOptions options;
-    options.name = "dp";
-    options.rank = rank;
-    options.size = layout.replicas;
-    options.listen_host = "127.0.0.1";
-    auto group = made.device->create_communicator(store, options);
-    EXPECT_TRUE(group.ok()) << group.status();
-    made.group = *std::move(group);
-    groups.push_back(made.group.get());
-  }
-  plan::RunShape shape = plan::run_shape(spec, parallel::Mesh::of_rank(rank, layout.replicas, 1, 1));
-  if (layout.bucket_a_unit) shape.layout = parallel::FlatLayout(model::parameter_groups(spec.model()), 1);
-  auto replica = Replica::create(std::move(shape), *made.device, groups, layout.execution);
-  EXPECT_TRUE(replica.ok()) << replica.status();
-  made.replica = *std::move(replica);
-  const parallel::FlatLayout& places = made.replica->shape().layout;
-  for (size_t g = 0; g < places.groups().size(); ++g) {
-    for (size_t p = 0; p < places.groups()[g].parts.size(); ++p) {
-      const std::vector<float> values = golden.get<float>("weights/" + places.groups()[g].parts[p].name);
-      EXPECT_TRUE(made.replica->write(Replica::Kind::kMaster, g, p, values).ok());
-    }
-  }
-  EXPECT_TRUE(made.replica->masters_changed().ok());
-  return made;
+testing::RankOptions options_of(const Layout& layout) {
+  return {.execution = layout.execution, .bucket_elements = layout.bucket_a_unit ? 1 : 0, .device = make_device};
 }
 
-// Runs `body(rank)` for every replica at once.
+void load_weights(const Golden& golden, Replica& replica) {
+  testing::write_masters(replica, [&](const std::string& name) { return golden.get<float>("weights/" + name); });
+}
+
+// Runs `body(rank, replica)` on every rank at once, from the golden weights.
 template <typename Body>
 void on_all_ranks(const Golden& golden, const Layout& layout, Body body) {
   // GPUs of one process map each other's memory: making a graph on one could wait for a kernel of another that waits
   // for the graph. Ranks are processes of their own; only here they are threads.
-  if (layout.replicas > 1) setenv("TELAR_GRAPHS", "0", 1);
-  fakes::InProcessStore store;
-  std::vector<std::thread> threads;
-  for (int r = 0; r < layout.replicas; ++r) {
-    threads.emplace_back([&, r] {
-      Rank rank = make_rank(golden, layout, store, r);
-      body(r, *rank.replica);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  if (layout.ranks() > 1) setenv("TELAR_GRAPHS", "0", 1);
+  testing::on_all_ranks(spec_of(golden, layout), options_of(layout), [&](int rank, Replica& replica) {
+    load_weights(golden, replica);
+    body(rank, replica);
+  });
   unsetenv("TELAR_GRAPHS");
 }
 
-std::span<const int32_t> share(const std::vector<int32_t>& batch, const Layout& layout, int rank) {
-  const size_t size = batch.size() / static_cast<size_t>(layout.replicas);
-  return std::span(batch).subspan(static_cast<size_t>(rank) * size, size);
+double norm(const std::vector<float>& values) {
+  double squares = 0;
+  for (const float value : values) squares += static_cast<double>(value) * value;
+  return std::max(std::sqrt(squares), 1e-6);
+}
+
+double distance(const std::vector<float>& got, const std::vector<float>& want) {
+  double squares = 0;
+  for (size_t i = 0; i < want.size(); ++i) squares += std::pow(static_cast<double>(got[i]) - want[i], 2);
+  return std::sqrt(squares);
 }
 
 // |got - want| over the norm of want, for whole tensors.
 double relative_error(const std::vector<float>& got, const std::vector<float>& want) {
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    difference += std::pow(static_cast<double>(got[i]) - want[i], 2);
-    norm += std::pow(static_cast<double>(want[i]), 2);
-  }
-  return std::sqrt(difference) / std::max(std::sqrt(norm), 1e-6);
+  return distance(got, want) / norm(want);
 }
 
 struct Case {
@@ -187,7 +172,7 @@ std::string case_name(const ::testing::TestParamInfo<Case>& info) {
 class GoldenTest : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    const int needed = GetParam().layout.replicas;
+    const int needed = GetParam().layout.ranks();
     if (!has_devices(needed)) GTEST_SKIP() << "needs " << needed << " devices";
   }
   bool fp32() const { return GetParam().layout.precision == v1::FP32; }
@@ -198,38 +183,79 @@ class GoldenTest : public ::testing::TestWithParam<Case> {
   }
 };
 
+// What a rank holds of each logical gradient, zero where it holds nothing, and the wanted gradient there.
+struct Held {
+  std::vector<float> got, wanted;
+};
+std::map<std::string, Held> held_gradients(const Golden& golden, const Replica& replica, double loss_scale) {
+  std::map<std::string, Held> held;
+  for (const parallel::Piece& piece : replica.pieces()) {
+    const parallel::Parameter& parameter = testing::parameter_of(replica, piece);
+    const std::vector<float> wanted = golden.get<float>("grad/" + parameter.name);
+    std::vector<float> values(static_cast<size_t>(piece.slice.count));
+    EXPECT_TRUE(replica.read(Replica::Kind::kGrad, piece, values).ok());
+    Held& one = held[parameter.name];
+    one.got.resize(wanted.size());
+    one.wanted.resize(wanted.size());
+    testing::for_each_element(parameter, piece.slice, [&](size_t i, size_t j) {
+      one.got[j] = values[i] / static_cast<float>(loss_scale);
+      one.wanted[j] = wanted[j];
+    });
+  }
+  return held;
+}
+
+// Keys' biases have no gradient but rounding: softmax does not see a constant added to all scores of a row.
+bool is_rounding(const std::string& name) { return name.ends_with("k.bias"); }
+
 TEST_P(GoldenTest, LossAndEveryGradient) {
   const Golden golden(GetParam().model);
   const Layout& layout = GetParam().layout;
   const auto tokens = golden.get<int32_t>("tokens"), targets = golden.get<int32_t>("targets");
   const double want = golden.get<float>("loss")[0];
+  // PyTorch's own bf16 gradients of these models are off by up to 4.7e-2 in one tensor and 3.0e-2 over all.
+  const double of_one = fp32() ? 1e-4 : 2 * tolerance(0);
+  // Tensor ranks round their summands, too.
+  const double of_all = tolerance(1e-4) * (!fp32() && layout.tensor > 1 ? 1.25 : 1);
+  const bool all_on_each_rank = layout.tensor * layout.pipeline == 1 && layout.zero == 0;
+  Logical gradients;
+  std::vector<StepResult> results(static_cast<size_t>(layout.ranks()));
   on_all_ranks(golden, layout, [&](int rank, Replica& replica) {
-    const auto result = replica.train_step(1, share(tokens, layout, rank), share(targets, layout, rank), false);
+    const auto result = replica.train_step(1, share(tokens, replica), share(targets, replica), false);
     ASSERT_TRUE(result.ok()) << result.status();
     ASSERT_FALSE(result->skipped);
     EXPECT_NEAR(result->loss, want, tolerance(1e-5) * (fp32() ? 1 : want));
-    const parallel::FlatLayout& places = replica.shape().layout;
-    double total = 0;
+    results[static_cast<size_t>(rank)] = *result;
+    gradients.add(replica, Replica::Kind::kGrad);
     std::vector<float> all_got, all_wanted;
-    for (size_t g = 0; g < places.groups().size(); ++g) {
-      for (size_t p = 0; p < places.groups()[g].parts.size(); ++p) {
-        const std::string& name = places.groups()[g].parts[p].name;
-        const std::vector<float> wanted = golden.get<float>("grad/" + name);
-        std::vector<float> got(wanted.size());
-        ASSERT_TRUE(replica.read(Replica::Kind::kGrad, g, p, got).ok());
-        for (float& value : got) value /= static_cast<float>(result->loss_scale);
-        for (float value : got) total += static_cast<double>(value) * value;
-        // Keys' biases have no gradient but rounding: softmax does not see a constant added to all scores of a row.
-        if (name.ends_with("k.bias")) continue;
-        // PyTorch's own bf16 gradients of these models are off by up to 4.7e-2 in one tensor and 3.0e-2 over all.
-        EXPECT_LT(relative_error(got, wanted), fp32() ? 1e-4 : 2 * tolerance(0)) << name << " rank " << rank;
-        all_got.insert(all_got.end(), got.begin(), got.end());
-        all_wanted.insert(all_wanted.end(), wanted.begin(), wanted.end());
-      }
+    for (const auto& [name, held] : held_gradients(golden, replica, result->loss_scale)) {
+      if (is_rounding(name)) continue;
+      // Of a slice against the norm of the whole: what a rank has of a tensor may be next to nothing.
+      const std::vector<float> whole = golden.get<float>("grad/" + name);
+      EXPECT_LT(distance(held.got, held.wanted) / norm(whole), of_one) << name << " rank " << rank;
+      all_got.insert(all_got.end(), held.got.begin(), held.got.end());
+      all_wanted.insert(all_wanted.end(), held.wanted.begin(), held.wanted.end());
     }
-    EXPECT_LT(relative_error(all_got, all_wanted), tolerance(1e-4));
-    EXPECT_NEAR(std::sqrt(total), result->grad_norm, 1e-4 * result->grad_norm);
+    EXPECT_LT(relative_error(all_got, all_wanted), all_on_each_rank ? of_all : of_one) << "rank " << rank;
   });
+  // Put together from all ranks, they are all there, and their norm is what every rank tells.
+  std::vector<float> all_got, all_wanted;
+  double total = 0;
+  for (const std::string& name : golden.names("grad/")) {
+    ASSERT_TRUE(gradients.tensors().contains(name)) << name;
+    std::vector<float> got = gradients.tensors().at(name);
+    const std::vector<float> wanted = golden.get<float>("grad/" + name);
+    ASSERT_EQ(got.size(), wanted.size()) << name;
+    for (float& value : got) value /= static_cast<float>(results[0].loss_scale);
+    total += std::pow(norm(got), 2);
+    if (is_rounding(name)) continue;
+    EXPECT_LT(relative_error(got, wanted), of_one) << name;
+    all_got.insert(all_got.end(), got.begin(), got.end());
+    all_wanted.insert(all_wanted.end(), wanted.begin(), wanted.end());
+  }
+  EXPECT_EQ(gradients.tensors().size(), golden.names("grad/").size());
+  EXPECT_LT(relative_error(all_got, all_wanted), of_all);
+  for (const StepResult& result : results) EXPECT_NEAR(std::sqrt(total), result.grad_norm, 1e-4 * result.grad_norm);
 }
 
 TEST_P(GoldenTest, TenOptimizerSteps) {
@@ -237,12 +263,12 @@ TEST_P(GoldenTest, TenOptimizerSteps) {
   const Layout& layout = GetParam().layout;
   const auto tokens = golden.get<int32_t>("step_tokens"), targets = golden.get<int32_t>("step_targets");
   const auto losses = golden.get<float>("step_loss"), norms = golden.get<float>("grad_norm");
-  on_all_ranks(golden, layout, [&](int rank, Replica& replica) {
+  on_all_ranks(golden, layout, [&](int, Replica& replica) {
     for (int step = 0; step < kSteps; ++step) {
       const auto part = [&](const std::vector<int32_t>& all) {
         const std::vector<int32_t> batch(all.begin() + step * kBatch * kSequence,
                                          all.begin() + (step + 1) * kBatch * kSequence);
-        const std::span<const int32_t> mine = share(batch, layout, rank);
+        const std::span<const int32_t> mine = share(batch, replica);
         return std::vector<int32_t>(mine.begin(), mine.end());
       };
       const auto result = replica.train_step(static_cast<uint64_t>(step) + 1, part(tokens), part(targets), false);
@@ -253,7 +279,7 @@ TEST_P(GoldenTest, TenOptimizerSteps) {
   });
 }
 
-// The logits program knows no layout: no replicas, no accumulation.
+// The logits program knows no accumulation, and its ranks are of one replica each: all get all logits.
 using GoldenLogitsTest = GoldenTest;
 TEST_P(GoldenLogitsTest, EqualPyTorchs) {
   const Golden golden(GetParam().model);
@@ -289,7 +315,12 @@ TEST_P(LossScaleTest, SkippedStepsLeaveNoTrace) {
   const auto tokens = golden.get<int32_t>("step_tokens"), targets = golden.get<int32_t>("step_targets");
   fakes::InProcessStore store;
   const Layout scaled{.name = "fp16", .precision = v1::FP16, .loss_scale = 16777216, .growth_interval = 3};
-  const Rank fp16 = make_rank(golden, scaled, store, 0), fp32 = make_rank(golden, {.name = "fp32"}, store, 0);
+  const auto make = [&](const Layout& layout) {
+    testing::Rank rank = testing::make_rank(spec_of(golden, layout), store, 0, options_of(layout));
+    load_weights(golden, *rank.replica);
+    return rank;
+  };
+  const testing::Rank fp16 = make(scaled), fp32 = make({.name = "fp32"});
   double scale = scaled.loss_scale;
   int skipped = 0, grown = 0, skipped_after_growth = 0;
   for (int step = 0; step < kManySteps; ++step) {
@@ -337,13 +368,14 @@ TEST(LossScaleOverReplicas, AllDecideAlike) {
   std::vector<std::vector<float>> states(2), weights(2);
   on_all_ranks(golden, layout, [&](int rank, Replica& replica) {
     for (uint64_t step = 1; step <= 12; ++step) {
-      const auto result = replica.train_step(step, share(tokens, layout, rank), share(targets, layout, rank), false);
+      const auto result = replica.train_step(step, share(tokens, replica), share(targets, replica), false);
       ASSERT_TRUE(result.ok()) << result.status();
       states[rank].push_back(static_cast<float>(result->loss_scale));
       states[rank].push_back(result->skipped);
     }
-    weights[rank].resize(static_cast<size_t>(replica.shape().layout.groups()[0].parts[0].shape.elements()));
-    ASSERT_TRUE(replica.read(Replica::Kind::kMaster, 0, 0, weights[rank]).ok());
+    const parallel::Piece piece = replica.pieces().front();
+    weights[rank].resize(static_cast<size_t>(piece.slice.count));
+    ASSERT_TRUE(replica.read(Replica::Kind::kMaster, piece, weights[rank]).ok());
   });
   EXPECT_EQ(states[0], states[1]);
   EXPECT_EQ(weights[0], weights[1]);
@@ -365,6 +397,16 @@ std::vector<Case> cases() {
     all.push_back({model, {.name = "bf16_dp2", .replicas = 2, .micro = 1, .precision = v1::BF16}});
     all.push_back({model, {.name = "fp16", .precision = v1::FP16}});
     all.push_back({model, {.name = "fp16_dp2", .replicas = 2, .micro = 1, .precision = v1::FP16}});
+    all.push_back({model, {.name = "tp2", .micro = 2, .tensor = 2}});
+    all.push_back({model, {.name = "pp2", .micro = 1, .pipeline = 2, .schedule = "1f1b"}});
+    all.push_back({model, {.name = "pp2_zb_h1", .micro = 1, .pipeline = 2, .schedule = "zb-h1"}});
+    all.push_back({model, {.name = "zero1", .replicas = 2, .micro = 1, .zero = 1}});
+    all.push_back({model, {.name = "zero2", .replicas = 2, .micro = 1, .bucket_a_unit = true, .zero = 2}});
+    all.push_back({model, {.name = "zero3", .replicas = 2, .micro = 1, .bucket_a_unit = true, .zero = 3}});
+    all.push_back({model, {.name = "tp2_pp2", .micro = 1, .tensor = 2, .pipeline = 2}});
+    all.push_back({model, {.name = "bf16_tp2", .micro = 2, .precision = v1::BF16, .tensor = 2}});
+    all.push_back({model, {.name = "bf16_pp2", .micro = 1, .precision = v1::BF16, .pipeline = 2}});
+    all.push_back({model, {.name = "bf16_zero3", .replicas = 2, .micro = 1, .precision = v1::BF16, .zero = 3}});
   }
   return all;
 }
@@ -374,6 +416,9 @@ std::vector<Case> logits_cases() {
     all.push_back({model, {.name = "fp32"}});
     all.push_back({model, {.name = "bf16", .precision = v1::BF16}});
     all.push_back({model, {.name = "fp16", .precision = v1::FP16}});
+    all.push_back({model, {.name = "tp2", .tensor = 2}});
+    all.push_back({model, {.name = "pp2", .pipeline = 2}});
+    all.push_back({model, {.name = "zero3", .replicas = 2, .micro = 2, .bucket_a_unit = true, .zero = 3}});
   }
   return all;
 }

@@ -33,6 +33,7 @@ class FailingCommunicator final : public backend::Communicator {
   absl::Status broadcast(backend::Stream&, int, backend::InOut) override { return none(); }
   absl::Status send(backend::Stream&, int, backend::In) override { return none(); }
   absl::Status recv(backend::Stream&, int, backend::Out) override { return none(); }
+  absl::Status exchange(backend::Stream&, int, backend::In, int, backend::Out) override { return none(); }
   absl::Status barrier() override { return none(); }
 
  private:
@@ -91,18 +92,19 @@ TEST_F(ReplicaTest, AStepAllocatesNothingAndTheHostWaitsOnce) {
 }
 
 TEST_F(ReplicaTest, AnErrorNamesTheStepTheOpAndItsShapes) {
-  FailingCommunicator group;
+  FailingCommunicator group, gradients;  // The world's, and the replicas': each has a lane of its own.
   {
-    const auto replica = create(cpu_, Replica::Execution::kLanes, {&group});
+    const auto replica = create(cpu_, Replica::Execution::kLanes, {&group, &gradients});
     testing::train(*replica, 1, 1);
   }
   const int calls_a_step = group.calls;
   ASSERT_GT(calls_a_step, 3);
+  ASSERT_GT(gradients.calls, 0);
   for (const auto execution : {Replica::Execution::kLanes, Replica::Execution::kSequential}) {
     for (const uint64_t failing : {3, 4}) {
       group.calls = 0;
       group.fail_at = calls_a_step * static_cast<int>(failing - 1) + 1;
-      const auto replica = create(cpu_, execution, {&group});
+      const auto replica = create(cpu_, execution, {&group, &gradients});
       testing::train(*replica, 2, 1);
       // Both are in flight when the one fails; a sequential replica fails at once.
       absl::Status status = submit(*replica, 3);
@@ -129,12 +131,17 @@ TEST_F(ReplicaTest, NothingElseRunsBesideAStep) {
   EXPECT_EQ(replica->eval_batch(half, half).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(replica->next_logits(half.first(4), 0).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(replica->masters_changed().code(), absl::StatusCode::kFailedPrecondition);
-  std::vector<float> part(1);
-  EXPECT_FALSE(replica->write(Replica::Kind::kMaster, 0, 0, part).ok());
+  const parallel::Piece piece = replica->pieces().front();
+  std::vector<float> part(static_cast<size_t>(piece.slice.count));
+  EXPECT_EQ(replica->write(Replica::Kind::kMaster, piece, part).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(replica->read(Replica::Kind::kMaster, piece, part).code(), absl::StatusCode::kFailedPrecondition);
   ASSERT_TRUE(replica->finish_step().ok());
   ASSERT_TRUE(replica->finish_step().ok());
   EXPECT_EQ(replica->finish_step().status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(replica->eval_batch(half, half).ok());
+  EXPECT_TRUE(replica->read(Replica::Kind::kMaster, piece, part).ok());
+  part.pop_back();
+  EXPECT_EQ(replica->read(Replica::Kind::kMaster, piece, part).code(), absl::StatusCode::kInternal);
 }
 
 TEST_F(ReplicaTest, AStepThatNobodyFinishesEndsWithTheReplica) {

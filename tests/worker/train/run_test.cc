@@ -131,6 +131,47 @@ class RunTest : public ::testing::Test {
   uint64_t epoch_ = 0;
 };
 
+// Both ranks' files are of one clock, and tracing a step changes no number.
+TEST_F(RunTest, ATracedStepTellsOfBothRanksAndChangesNothing) {
+  const auto run_two = [&](const std::string& run_dir, uint64_t step) {
+    fakes::FakeRendezvous rendezvous;
+    v1::RankPlan both = plan(run_dir, 8);
+    if (step > 0) both.mutable_spec()->mutable_trace()->add_steps(step);
+    const auto run_one = [&](uint32_t rank) {
+      const std::string folder = (root_ / run_dir / std::to_string(rank)).string();
+      fs::create_directories(folder);
+      auto events = EventLog::open(folder + "/events.jsonl").value();
+      const auto outcome = run(plan_of_two(both, rank, rendezvous), *events, kGoOn, Replica::Execution::kLanes);
+      EXPECT_TRUE(outcome.ok()) << outcome.status();
+    };
+    std::thread peer([&] { run_one(1); });
+    run_one(0);
+    peer.join();
+  };
+  run_two("plain", 0);
+  run_two("traced", 5);
+  EXPECT_EQ(losses("traced"), losses("plain"));
+  EXPECT_FALSE(fs::exists(root_ / "plain" / "traces"));
+  nlohmann::json told[2];
+  for (const int rank : {0, 1}) {
+    const auto trace =
+        nlohmann::json::parse(read(root_ / "traced" / "traces" / ("rank-" + std::to_string(rank)) / "trace-5.json"));
+    told[rank] = trace["telar"];
+    EXPECT_EQ(told[rank]["rank"], rank);
+    EXPECT_EQ(told[rank]["step"], 5);
+    EXPECT_EQ(told[rank]["lanes"][1]["name"], "world.0");
+    EXPECT_GT(told[rank]["lanes"][1]["busy"].get<double>(), 0);
+    EXPECT_GT(told[rank]["compute"].get<double>(), 0);
+    EXPECT_LE(told[rank]["exposed"].get<double>(), told[rank]["communication"].get<double>());
+    EXPECT_GT(trace["traceEvents"].size(), 50u);
+  }
+  // They meet in the step's collectives, so their steps overlap.
+  const double first_end = told[0]["start"].get<double>() + told[0]["seconds"].get<double>();
+  const double second_end = told[1]["start"].get<double>() + told[1]["seconds"].get<double>();
+  EXPECT_LT(told[0]["start"].get<double>(), second_end);
+  EXPECT_LT(told[1]["start"].get<double>(), first_end);
+}
+
 TEST_F(RunTest, LearnsAndLeavesItsResults) {
   v1::RankPlan made = plan("a", 60);
   made.mutable_spec()->mutable_sample()->set_prompt("It was");
@@ -250,13 +291,18 @@ TEST_F(RunTest, OneRankThatIsAskedToStopStopsAllBehindTheSameStep) {
 
 TEST_F(RunTest, AStepThatFailsNamesRankStepAndOp) {
   const fakes::FakeRendezvous rendezvous;
-  const v1::RankPlan both = plan("gang", 1000);
+  v1::RankPlan both = plan("gang", 1000);
+  both.mutable_spec()->mutable_checkpoint()->set_every_steps(1000);
+  // The peer fails by itself, as it cannot save behind its last step: its connections close while the other one is in
+  // the middle of a step.
+  fs::create_directories(root_ / "lost");
+  std::ofstream(root_ / "lost" / "ckpt") << "not a directory";
   std::thread peer([&] {
-    // Stops without the others: its connections close while they are in the middle of a step.
     v1::RankPlan shorter = plan_of_two(both, 1, rendezvous);
+    shorter.set_run_dir((root_ / "lost").string());
     shorter.mutable_spec()->mutable_schedule()->set_steps(15);
     shorter.mutable_spec()->mutable_eval()->set_sequences(0);
-    (void)run_plan(shorter);
+    EXPECT_EQ(class_of(run_plan(shorter).status()), v1::STORAGE);
   });
   v1::RankPlan longer = plan_of_two(both, 0, rendezvous);
   const auto outcome = run_plan(longer);

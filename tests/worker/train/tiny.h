@@ -57,15 +57,12 @@ inline absl::Status submit(Replica& replica, uint64_t step, bool stop = false) {
 // What a replica is, to compare bit by bit: its masters and moments.
 inline std::vector<float> state_of(const Replica& replica) {
   std::vector<float> all;
-  const auto& groups = replica.shape().layout.groups();
   for (const Replica::Kind kind : {Replica::Kind::kMaster, Replica::Kind::kExpAvg, Replica::Kind::kExpAvgSq}) {
-    for (size_t g = 0; g < groups.size(); ++g) {
-      for (size_t p = 0; p < groups[g].parts.size(); ++p) {
-        std::vector<float> part(static_cast<size_t>(groups[g].parts[p].shape.elements()));
-        const absl::Status status = replica.read(kind, g, p, part);
-        EXPECT_TRUE(status.ok()) << status;
-        all.insert(all.end(), part.begin(), part.end());
-      }
+    for (const parallel::Piece& piece : replica.pieces()) {
+      std::vector<float> part(static_cast<size_t>(piece.slice.count));
+      const absl::Status status = replica.read(kind, piece, part);
+      EXPECT_TRUE(status.ok()) << status;
+      all.insert(all.end(), part.begin(), part.end());
     }
   }
   return all;
