@@ -75,18 +75,9 @@ absl::StatusOr<std::vector<v1::Device>> gpus() {
   return found;
 }
 
-}  // namespace
-
-absl::StatusOr<std::vector<v1::Device>> find_devices(DeviceKind kind, int cpu_slots) {
-  if (kind != DeviceKind::kCpu) {
-    auto found = gpus();
-    if (found.ok()) return found;
-    if (kind == DeviceKind::kGpu) {
-      return absl::FailedPreconditionError(absl::StrCat("--device-kind gpu: ", std::string(found.status().message())));
-    }
-  }
+std::vector<v1::Device> slots_of_cpu(int count) {
   const auto memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  std::vector<v1::Device> slots(static_cast<size_t>(cpu_slots));
+  std::vector<v1::Device> slots(static_cast<size_t>(count));
   for (size_t i = 0; i < slots.size(); ++i) {
     slots[i].set_kind(v1::ResourceSpec::CPU);
     slots[i].set_index(static_cast<uint32_t>(i));
@@ -94,6 +85,20 @@ absl::StatusOr<std::vector<v1::Device>> find_devices(DeviceKind kind, int cpu_sl
     slots[i].set_memory_bytes(memory / slots.size());
   }
   return slots;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<v1::Device>> find_devices(DeviceKind kind, int cpu_slots, int domain_size) {
+  absl::StatusOr<std::vector<v1::Device>> found = kind == DeviceKind::kCpu ? slots_of_cpu(cpu_slots) : gpus();
+  if (!found.ok() && kind == DeviceKind::kGpu) {
+    return absl::FailedPreconditionError(absl::StrCat("--device-kind gpu: ", std::string(found.status().message())));
+  }
+  if (!found.ok()) found = slots_of_cpu(cpu_slots);
+  if (domain_size > 0) {
+    for (v1::Device& device : *found) device.set_nvlink_domain(device.index() / static_cast<uint32_t>(domain_size));
+  }
+  return found;
 }
 
 uint32_t threads_per_device(size_t devices) {

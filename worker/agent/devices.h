@@ -12,7 +12,8 @@ enum class DeviceKind { kAuto, kCpu, kGpu };
 
 // kAuto: every GPU if there is one, else CPU slots. kGpu without one: FAILED_PRECONDITION with NVML's reason.
 // A CPU slot's memory is its share of the machine's. GPU indices are in PCI bus order.
-absl::StatusOr<std::vector<v1::Device>> find_devices(DeviceKind kind, int cpu_slots);
+// `domain_size` devices in order of index share an NVLink domain; 0: all of them.
+absl::StatusOr<std::vector<v1::Device>> find_devices(DeviceKind kind, int cpu_slots, int domain_size);
 
 // CPU threads for one rank when its job does not say: an equal share of the cores, at least 1.
 uint32_t threads_per_device(size_t devices);

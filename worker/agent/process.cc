@@ -18,6 +18,7 @@ struct Stat {
   char state = 'X';
   int group = 0;
   int session = 0;
+  int threads = 0;  // Those that are left.
   uint64_t start_ticks = 0;
 };
 
@@ -32,7 +33,8 @@ std::string slurp(const std::string& path) {
   return text;
 }
 
-// proc(5): pid (comm) state ppid pgrp session ... starttime is field 22. comm may hold spaces and parentheses.
+// proc(5): pid (comm) state ppid pgrp session ... num_threads is field 20, starttime field 22. comm may hold spaces and
+// parentheses.
 std::optional<Stat> read_stat(int pid) {
   const std::string text = slurp("/proc/" + std::to_string(pid) + "/stat");
   const size_t end = text.rfind(')');
@@ -42,13 +44,15 @@ std::optional<Stat> read_stat(int pid) {
   int parent = 0;
   fields >> stat.state >> parent >> stat.group >> stat.session;
   std::string skipped;
-  for (int field = 7; field < 22; ++field) fields >> skipped;
-  fields >> stat.start_ticks;
+  for (int field = 7; field < 20; ++field) fields >> skipped;
+  fields >> stat.threads >> skipped >> stat.start_ticks;
   if (!fields) return std::nullopt;
   return stat;
 }
 
-bool dead(const Stat& stat) { return stat.state == 'Z' || stat.state == 'X'; }
+// A process shows as a zombie once its first thread has ended, though others still run, or are long in dying, as one
+// that a driver tears a GPU down for. Until the last is gone it may hold its device, and its parent knows no exit code.
+bool dead(const Stat& stat) { return stat.state == 'X' || (stat.state == 'Z' && stat.threads <= 1); }
 
 bool carries(int pid, const std::string& marker) {
   const std::string environment = '\0' + slurp("/proc/" + std::to_string(pid) + "/environ");

@@ -19,7 +19,7 @@ struct ProcessId {
 std::optional<ProcessId> identify(int pid);
 std::string boot_id();
 
-// False for a zombie: it computes nothing and holds no device.
+// False for a zombie without threads: it computes nothing and holds no device.
 bool alive(const ProcessId& process);
 
 // What belongs to a rank: its process group and session, whatever inherited its environment's marker, and its cgroup.
