@@ -78,6 +78,9 @@ absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv) {
   app.add_option("--cpu-devices", options.cpu_devices, "CPU slots to offer, one rank each")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));
+  app.add_option("--nvlink-domain-size", options.nvlink_domain_size,
+                 "Devices that NVLink joins, in groups of that many by index; default: all of this node")
+      ->check(CLI::Range(1, 4096));
   app.add_option("--keep-finished", options.keep_finished, "Directories of ended ranks to keep")
       ->capture_default_str()
       ->check(CLI::Range(0, 1000000));

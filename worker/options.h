@@ -35,6 +35,7 @@ struct WorkerOptions {
   std::string log_level = "info";
   agent::DeviceKind device_kind = agent::DeviceKind::kAuto;
   int cpu_devices = 1;
+  int nvlink_domain_size = 0;  // 0: all devices of the node are in one.
   int keep_finished = 20;
   bool stop_ranks_on_exit = false;
   std::chrono::milliseconds stop_grace{10'000};

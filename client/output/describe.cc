@@ -1,5 +1,6 @@
 #include "client/output/describe.h"
 
+#include <algorithm>
 #include <cctype>
 #include <sstream>
 
@@ -61,14 +62,18 @@ std::string times(const v1::Job& job, int64_t now_seconds) {
   return page;
 }
 
+// Which device has which part of the model: ranks are numbered ((pp * data) + dp) * tensor + tp.
 std::string placement(const v1::Job& job) {
   if (job.placement().empty()) return "";
-  Table table({"RANK", "NODE", "DEVICE", "STATE", "PID", "EXIT", "MESSAGE"});
+  const v1::ParallelSpec& parallel = job.spec().parallel();
+  const uint32_t tensor = std::max(1u, parallel.tensor()), data = std::max(1u, parallel.data());
+  Table table({"RANK", "PP", "DP", "TP", "NODE", "DEVICE", "STATE", "PID", "EXIT", "MESSAGE"});
   for (const v1::RankPlacement& one : job.placement()) {
     const std::string device = absl::StrCat(absl::AsciiStrToLower(v1::ResourceSpec::Kind_Name(one.device().kind())),
                                             ":", one.device().index());
-    table.add({absl::StrCat(one.rank()), one.node(), device, v1::RankPlacement::State_Name(one.state()),
-               one.pid() > 0 ? absl::StrCat(one.pid()) : "-",
+    table.add({absl::StrCat(one.rank()), absl::StrCat(one.rank() / tensor / data),
+               absl::StrCat(one.rank() / tensor % data), absl::StrCat(one.rank() % tensor), one.node(), device,
+               v1::RankPlacement::State_Name(one.state()), one.pid() > 0 ? absl::StrCat(one.pid()) : "-",
                one.state() == v1::RankPlacement::EXITED ? absl::StrCat(one.exit_code()) : "-",
                one_line(one.message())});
   }

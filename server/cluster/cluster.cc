@@ -89,16 +89,10 @@ std::vector<v1::Device> Cluster::free_devices(const Member& member, v1::Resource
   return devices;
 }
 
-std::optional<std::vector<Slot>> Cluster::find(v1::ResourceSpec::Kind kind, uint32_t world, uint32_t tensor) const {
+std::optional<std::vector<Slot>> Cluster::find(v1::ResourceSpec::Kind kind, const GangShape& shape) const {
   std::vector<FreeNode> free;
-  uint32_t largest = 0;
-  for (const auto& [name, member] : members_) {
-    free.push_back({name, free_devices(member, kind)});
-    largest = std::max(largest, static_cast<uint32_t>(
-                                    std::count_if(member.info.devices().begin(), member.info.devices().end(),
-                                                  [kind](const v1::Device& device) { return device.kind() == kind; })));
-  }
-  return place(std::move(free), world, tensor, largest);
+  for (const auto& [name, member] : members_) free.push_back({name, free_devices(member, kind)});
+  return place(std::move(free), shape);
 }
 
 void Cluster::hold(const std::string& node, const v1::Device& device, const std::string& job) {
@@ -122,6 +116,22 @@ Cluster::Count Cluster::count(v1::ResourceSpec::Kind kind) const {
     count.free += static_cast<uint32_t>(free_devices(member, kind).size());
   }
   return count;
+}
+
+Cluster::Room Cluster::room(v1::ResourceSpec::Kind kind, uint32_t tensor) const {
+  Room room;
+  for (const auto& [name, member] : members_) {
+    std::vector<v1::Device> devices;
+    for (const v1::Device& device : member.info.devices()) {
+      if (device.kind() == kind) devices.push_back(device);
+    }
+    room.groups += groups_in(devices, tensor);
+    const uint32_t widest = widest_domain(devices);
+    if (widest <= room.widest) continue;
+    room.widest = widest;
+    room.node = name;
+  }
+  return room;
 }
 
 bool Cluster::lost(const std::string& node) const {

@@ -35,7 +35,7 @@ class Cluster {
   std::vector<std::string> expire();
 
   // Devices that a job may have now: on a READY node that has reported what runs there.
-  std::optional<std::vector<Slot>> find(v1::ResourceSpec::Kind kind, uint32_t world, uint32_t tensor) const;
+  std::optional<std::vector<Slot>> find(v1::ResourceSpec::Kind kind, const GangShape& shape) const;
   void hold(const std::string& node, const v1::Device& device, const std::string& job);
   void release(const std::string& job);
 
@@ -45,6 +45,14 @@ class Cluster {
     uint32_t registered = 0;  // On all nodes known since the start.
   };
   Count count(v1::ResourceSpec::Kind kind) const;
+
+  // What tensor-parallel groups of that many ranks could have if nothing ran, on all nodes known since the start.
+  struct Room {
+    uint64_t groups = 0;  // Each inside one NVLink domain.
+    uint32_t widest = 0;  // Devices of the largest domain.
+    std::string node;     // Where that is; the first by name.
+  };
+  Room room(v1::ResourceSpec::Kind kind, uint32_t tensor) const;
 
   bool lost(const std::string& node) const;  // Also true for a node not seen within a lease of the start.
   std::string listen_host(const std::string& node) const;

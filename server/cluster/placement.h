@@ -21,11 +21,31 @@ struct Slot {
   v1::Device device;
 };
 
-// Places `world` ranks on as few nodes as possible; of nodes that hold all of them the fullest is taken, to keep large
-// holes for large gangs. Rank r of the job gets slot r: ranks are consecutive on a node, and since ranks are numbered
-// ((pp * DP) + dp) * TP + tp a node takes whole groups of `tensor` ranks, unless no node has that many devices at all
-// (`largest_node`). Pure. Equal input gives equal output.
-std::optional<std::vector<Slot>> place(std::vector<FreeNode> free, uint32_t world, uint32_t tensor,
-                                       uint32_t largest_node);
+// How a gang is laid out. Ranks are numbered ((pp * data) + dp) * tensor + tp.
+struct GangShape {
+  uint32_t tensor = 1;
+  uint32_t data = 1;
+  uint32_t pipeline = 1;
+  uint32_t shard = 1;                  // Neighbouring replicas to keep together; divides data.
+  bool tensor_across_domains = false;  // Tensor-parallel groups may be torn where nothing else is free.
+
+  uint32_t world() const { return tensor * data * pipeline; }
+};
+
+// Of a complete spec. Replicas are kept together where sharding is hybrid: fewer than all share a state.
+GangShape shape_of(const v1::JobSpec& spec);
+
+// Places a gang; slot r is rank r's. What talks most is closest: a tensor-parallel group has its devices in one NVLink
+// domain; as far as that is possible the shard group around it, then all replicas of a stage have theirs on one node,
+// for gradients are many times what flows from stage to stage; and all is on as few nodes as possible. Of nodes (and
+// domains) that hold all that is left the fullest is taken, to keep large holes for large gangs. Pure. Equal input
+// gives equal output.
+std::optional<std::vector<Slot>> place(std::vector<FreeNode> free, const GangShape& shape);
+
+// Tensor-parallel groups that these devices of one node can hold, each inside one domain.
+uint32_t groups_in(const std::vector<v1::Device>& devices, uint32_t tensor);
+
+// Devices of the largest NVLink domain among these of one node.
+uint32_t widest_domain(const std::vector<v1::Device>& devices);
 
 }  // namespace telar::server::cluster

@@ -39,6 +39,47 @@ void check_name(const std::string& name, std::vector<Violation>& found) {
                                              "with a letter or digit")});
 }
 
+// Where a tensor-parallel group must be.
+std::string closeness(v1::ResourceSpec::Kind kind) { return kind == v1::ResourceSpec::GPU ? "NVLink domain" : "node"; }
+
+// What this cluster could not hold even if nothing ran on it; empty: it could.
+std::string too_few_devices(const v1::ResourceSpec& resources, const cluster::Cluster& cluster) {
+  const uint32_t registered = cluster.count(resources.kind()).registered;
+  if (resources.devices() <= registered) return "";
+  return absl::StrCat("resources.devices: ", resources.devices(), " ", kind_name(resources.kind()),
+                      resources.devices() == 1 ? " device is" : " devices are", " wanted, the cluster has ", registered,
+                      "; ask for at most that, or set resources.wait_for_capacity");
+}
+
+std::string too_little_room(const v1::JobSpec& spec, const cluster::Cluster& cluster) {
+  const uint32_t tensor = spec.parallel().tensor(), devices = spec.resources().devices();
+  if (tensor == 1 || spec.parallel().tensor_across_nodes()) return "";
+  const v1::ResourceSpec::Kind kind = spec.resources().kind();
+  const cluster::Cluster::Room room = cluster.room(kind, tensor);
+  if (room.widest == 0) return "";  // No device at all; said already.
+  if (tensor > room.widest) {
+    uint32_t fits = room.widest;  // What divides the heads by `tensor` divides them by its divisors.
+    while (tensor % fits != 0) --fits;
+    return absl::StrCat("parallel.tensor: ", tensor, " ranks need one ", closeness(kind), ", the largest has ",
+                        room.widest, room.widest == 1 ? " device" : " devices", " (node ", room.node, "); use ", fits,
+                        ", or set parallel.tensor_across_nodes");
+  }
+  const uint32_t wanted = devices / tensor;
+  if (room.groups >= wanted) return "";
+  return absl::StrCat("parallel.tensor: ", devices, " devices are wanted as ", wanted, " groups of ", tensor,
+                      ", each inside one ", closeness(kind), "; the cluster has room for ", room.groups,
+                      "; ask for at most that, or set parallel.tensor_across_nodes");
+}
+
+absl::Status check_capacity(const v1::JobSpec& spec, const cluster::Cluster& cluster) {
+  const std::string devices = too_few_devices(spec.resources(), cluster);
+  const std::string room = too_little_room(spec, cluster);
+  if (devices.empty() && room.empty()) return absl::OkStatus();
+  if (devices.empty()) return error(absl::StatusCode::kFailedPrecondition, "INSUFFICIENT_ROOM", room);
+  return error(absl::StatusCode::kFailedPrecondition, "INSUFFICIENT_DEVICES",
+               room.empty() ? devices : absl::StrCat(devices, "; ", room));
+}
+
 }  // namespace
 
 absl::Status admit(v1::CreateJobRequest& request, const cluster::Cluster& cluster) {
@@ -56,15 +97,7 @@ absl::Status admit(v1::CreateJobRequest& request, const cluster::Cluster& cluste
   check_name(spec.name(), found);
   if (!found.empty()) return invalid(found);
 
-  const v1::ResourceSpec& resources = spec.resources();
-  const uint32_t registered = cluster.count(resources.kind()).registered;
-  if (resources.devices() > registered && !resources.wait_for_capacity()) {
-    return error(absl::StatusCode::kFailedPrecondition, "INSUFFICIENT_DEVICES",
-                 absl::StrCat("resources.devices: ", resources.devices(), " ", kind_name(resources.kind()),
-                              resources.devices() == 1 ? " device is" : " devices are", " wanted, the cluster has ",
-                              registered, "; ask for at most that, or set resources.wait_for_capacity"));
-  }
-  return absl::OkStatus();
+  return spec.resources().wait_for_capacity() ? absl::OkStatus() : check_capacity(spec, cluster);
 }
 
 std::string project_of(const std::string& parent) {
@@ -84,7 +117,8 @@ std::string why_waiting(uint32_t devices, v1::ResourceSpec::Kind kind, const clu
   if (count.ready < count.registered) {
     return absl::StrCat(needs, free, " (", count.registered - count.ready, " on nodes that do not answer)");
   }
-  if (devices <= count.free) return absl::StrCat(needs, free, ", but not as whole tensor-parallel groups on a node");
+  if (devices <= count.free)
+    return absl::StrCat(needs, free, ", but not as whole tensor-parallel groups in one ", closeness(kind));
   return absl::StrCat(needs, free);
 }
 

@@ -10,8 +10,9 @@
 namespace telar::server::jobs {
 
 // Completes request.spec by its defaults. INVALID_ARGUMENT with every violation at once when the spec can never work;
-// FAILED_PRECONDITION (INSUFFICIENT_DEVICES) when this cluster has fewer devices than it wants, unless
-// resources.wait_for_capacity.
+// FAILED_PRECONDITION when this cluster could not hold it even empty, unless resources.wait_for_capacity:
+// INSUFFICIENT_DEVICES when it has too few, INSUFFICIENT_ROOM when tensor-parallel groups find no NVLink domain wide
+// enough.
 absl::Status admit(v1::CreateJobRequest& request, const cluster::Cluster& cluster);
 
 // "projects/default" for an empty parent; empty when it is no such name.

@@ -48,7 +48,7 @@ bool JobManager::place_one(const std::string& id, const cluster::Cluster::Count&
   if (record.job().has_retry_time() && clock_->wall() < cluster::to_wall(record.job().retry_time())) return false;
   std::optional<std::vector<cluster::Slot>> slots;
   if (resources.devices() <= count.free) {
-    slots = cluster_.find(resources.kind(), resources.devices(), record.job().spec().parallel().tensor());
+    slots = cluster_.find(resources.kind(), cluster::shape_of(record.job().spec()));
   }
   if (!slots) {
     // Not stored: it follows from the state of the cluster, anew in every round.

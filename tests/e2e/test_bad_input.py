@@ -84,7 +84,18 @@ class SpecTest(unittest.TestCase):
     def test_batch_and_layout(self):
         self.refused_spec(r"{path}:\d+:\d+: batch\.global: 7 is not divisible by parallel\.data = 2", batch={"global": 7})
         self.refused_spec(r"{path}:\d+:\d+: batch\.micro: 3 does not divide .* = 4", batch=dict(micro=3))
-        self.refused_spec(r"{path}:\d+:\d+: parallel\.tensor: 2: .*", parallel=dict(tensor=2))
+        self.refused_spec(r"{path}:\d+:\d+: parallel\.tensor: 3 does not divide model\.heads = 4: 4 % 3 = 1; use 2",
+                          r"{path}:\d+:\d+: parallel\.tensor: 3 neither divides model\.kv_heads = 2 nor is .*; use 2",
+                          r"{path}:\d+:\d+: batch\.sequence_length: 32 is not divisible by parallel\.tensor = 3: .*; use 30",
+                          devices=3, parallel=dict(tensor=3, data=1))
+        self.refused_spec(r".*resources\.devices: 2 is not divisible by parallel\.tensor \* pipeline = 2 \* 2 = 4, .*; use 4",
+                          parallel=dict(tensor=2, pipeline=2))
+        self.refused_spec(r"{path}:\d+:\d+: parallel\.pipeline: .* = 2 \* 2 = 4 stages, but model\.layers = 2 .*",
+                          parallel=dict(pipeline=2, virtual_stages=2))
+
+    def test_a_tensor_group_wider_than_any_node(self):
+        self.refused_spec(r".*parallel\.tensor: 2 ranks need one node, the largest has 1 device \(node a\); .*", code=7,
+                          parallel=dict(tensor=2))
 
     def test_more_devices_than_exist(self):
         self.refused_spec(r".*resources\.devices: 4 CPU devices are wanted, the cluster has 2; .*", code=7, devices=4)

@@ -1,7 +1,6 @@
 #include "worker/plan/presets.h"
 
-#include <algorithm>
-#include <numeric>
+#include "worker/plan/nearest.h"
 
 namespace telar::plan {
 namespace {
@@ -74,21 +73,6 @@ v1::ModelSpec expand(const LlamaPreset& preset) {
   return model;
 }
 
-size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t above = row[j];
-      row[j] = std::min({row[j - 1] + 1, above + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      diagonal = above;
-    }
-  }
-  return row.back();
-}
-
 }  // namespace
 
 std::optional<v1::ModelSpec> find_preset(const std::string& name) {
@@ -108,11 +92,6 @@ std::vector<std::string> preset_names() {
   return names;
 }
 
-std::string nearest_preset(const std::string& name) {
-  const std::vector<std::string> names = preset_names();
-  return *std::min_element(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
-    return edit_distance(name, a) < edit_distance(name, b);
-  });
-}
+std::string nearest_preset(const std::string& name) { return nearest_name(name, preset_names()); }
 
 }  // namespace telar::plan

@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "worker/plan/presets.h"
+#include "worker/plan/problems.h"
+#include "worker/plan/resolve_parallel.h"
 
 namespace telar::plan {
 namespace {
@@ -22,26 +24,24 @@ class Resolver {
     resources_and_parallel(default_kind);
     memory();
     batch();
+    resolve_custom_schedule(spec_, problems_);
     optimizer();
     schedule();
     run_control();
-    return std::move(problems_);
+    return problems_.take();
   }
 
  private:
   template <typename... Args>
   void problem(const std::string& field, fmt::format_string<Args...> text, Args&&... args) {
-    problems_.push_back({"spec." + field, fmt::format(text, std::forward<Args>(args)...)});
+    problems_.add(field, text, std::forward<Args>(args)...);
   }
-  // True when it is above zero; otherwise a problem is noted.
   template <typename T>
   bool positive(const std::string& field, T value) {
-    if (value > 0) return true;
-    problem(field, "{} must be above 0", value);
-    return false;
+    return problems_.positive(field, value);
   }
   void within(const std::string& field, double value, double low, double high) {
-    if (!(value >= low && value <= high)) problem(field, "{} is not within [{}, {}]", value, low, high);
+    problems_.within(field, value, low, high);
   }
 
   void name() {
@@ -152,21 +152,7 @@ class Resolver {
     v1::ResourceSpec& resources = *spec_.mutable_resources();
     if (resources.devices() == 0) resources.set_devices(1);
     if (resources.kind() == v1::ResourceSpec::KIND_UNSPECIFIED) resources.set_kind(default_kind);
-    v1::ParallelSpec& parallel = *spec_.mutable_parallel();
-    if (parallel.tensor() == 0) parallel.set_tensor(1);
-    if (parallel.pipeline() == 0) parallel.set_pipeline(1);
-    if (parallel.bucket_mib() == 0) parallel.set_bucket_mib(25);
-    if (parallel.tensor() > 1) problem("parallel.tensor", "{}: this version runs 1", parallel.tensor());
-    if (parallel.pipeline() > 1) problem("parallel.pipeline", "{}: this version runs 1", parallel.pipeline());
-    if (parallel.zero_stage() > 0) problem("parallel.zero_stage", "{}: this version runs 0", parallel.zero_stage());
-    const uint64_t inner = uint64_t{parallel.tensor()} * parallel.pipeline();
-    if (parallel.data() == 0 && resources.devices() % inner == 0) {
-      parallel.set_data(static_cast<uint32_t>(resources.devices() / inner));
-    }
-    if (parallel.data() * inner != resources.devices()) {
-      problem("resources.devices", "{} is not parallel.data * tensor * pipeline = {} * {} * {} = {}",
-              resources.devices(), parallel.data(), parallel.tensor(), parallel.pipeline(), parallel.data() * inner);
-    }
+    resolve_parallel(spec_, problems_);
     v1::PrecisionSpec& precision = *spec_.mutable_precision();
     if (precision.compute() == v1::PRECISION_UNSPECIFIED) {
       precision.set_compute(resources.kind() == v1::ResourceSpec::GPU ? v1::BF16 : v1::FP32);
@@ -208,6 +194,12 @@ class Resolver {
   void batch() {
     v1::BatchSpec& batch = *spec_.mutable_batch();
     positive("batch.sequence_length", batch.sequence_length());
+    const uint32_t tokens = batch.sequence_length(), tensor = spec_.parallel().tensor();
+    if (tokens % tensor != 0) {  // Sequence parallel: each rank of the group has its part of every sequence.
+      const uint32_t below = tokens / tensor * tensor;
+      problem("batch.sequence_length", "{} is not divisible by parallel.tensor = {}: {} % {} = {}; use {}", tokens,
+              tensor, tokens, tensor, tokens % tensor, below > 0 ? below : tensor);
+    }
     const uint32_t data = spec_.parallel().data();
     if (!positive("batch.global", batch.global()) || data == 0) return;
     if (batch.global() % data != 0) {
@@ -255,6 +247,7 @@ class Resolver {
 
   void run_control() {
     if (spec_.checkpoint().keep() == 0) spec_.mutable_checkpoint()->set_keep(2);
+    if (!spec_.checkpoint().has_at_end()) spec_.mutable_checkpoint()->set_at_end(true);
     const std::string& init = spec_.checkpoint().init_from();
     if (!init.empty()) absolute("checkpoint.init_from", init);
     if (spec_.eval().sequences() == 0) spec_.mutable_eval()->set_sequences(64);
@@ -272,7 +265,7 @@ class Resolver {
   }
 
   v1::JobSpec& spec_;
-  std::vector<SpecProblem> problems_;
+  Problems problems_;
 };
 
 // Weights that take part in matrix products, the output head among them; see flops_per_token.

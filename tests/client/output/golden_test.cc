@@ -43,7 +43,7 @@ v1::Job running() {
     node_restarts: 1 message: "node-b came back" parameters: 124439808 run_dir: "/runs/gpt2-x7k2"
     create_time { seconds: 1799992800 } start_time { seconds: 1799992810 }
     spec { name: "gpt2" model { preset: "gpt2-124m" layers: 12 tied_head: true } data { train: "/data/*.bin" format: LLMC_BIN }
-           resources { devices: 2 kind: GPU } optimizer { learning_rate: 3e-4 clip_norm: 0 } }
+           parallel { data: 2 tensor: 1 pipeline: 1 } resources { devices: 2 kind: GPU } optimizer { learning_rate: 3e-4 clip_norm: 0 } }
     placement { rank: 0 node: "node-a" state: RUNNING pid: 4711 device { kind: GPU index: 3 } }
     placement { rank: 1 node: "node-b" state: EXITED exit_code: 137 device { kind: GPU } message: "killed by signal 9" }
     progress { step: 120 total_steps: 1000 loss: 3.4512 first_loss: 10.9876 eval_loss: 3.5 tokens_per_second: 477123
@@ -100,6 +100,22 @@ TEST(GoldenTest, Jobs) {
 TEST(GoldenTest, Describe) {
   expect_golden("describe_running.txt", describe_page(running(), kNow));
   expect_golden("describe_failed.txt", describe_page(failed(), kNow));
+}
+
+TEST(GoldenTest, DescribeHasTheCoordinatesOfEveryRank) {
+  v1::Job job = parse<v1::Job>("name: 'projects/default/jobs/j' spec { parallel { data: 3 tensor: 2 pipeline: 2 } }");
+  for (uint32_t rank = 0; rank < 12; ++rank) {
+    v1::RankPlacement& place = *job.add_placement();
+    place.set_rank(rank);
+    place.set_node("n");
+    place.mutable_device()->set_index(rank);
+  }
+  const std::string page = describe_page(job, kNow);
+  EXPECT_NE(page.find("RANK  PP  DP  TP  NODE"), std::string::npos) << page;
+  EXPECT_NE(page.find("\n  0     0   0   0   n "), std::string::npos) << page;
+  EXPECT_NE(page.find("\n  3     0   1   1   n "), std::string::npos) << page;
+  EXPECT_NE(page.find("\n  6     1   0   0   n "), std::string::npos) << page;
+  EXPECT_NE(page.find("\n  11    1   2   1   n "), std::string::npos) << page;
 }
 
 TEST(GoldenTest, Summary) {

@@ -65,30 +65,45 @@ TEST_F(ClusterTest, ANewIncarnationReplacesADisconnectedOne) {
 
 TEST_F(ClusterTest, OffersDevicesOnlyWhereItKnowsWhatRuns) {
   ASSERT_TRUE(cluster_.register_node(worker("a", "1")).ok());
-  EXPECT_FALSE(cluster_.find(v1::ResourceSpec::CPU, 1, 1));  // Not reported yet.
+  EXPECT_FALSE(cluster_.find(v1::ResourceSpec::CPU, {.data = 1}));  // Not reported yet.
   ASSERT_TRUE(cluster_.heartbeat("a", "1", true).ok());
-  EXPECT_FALSE(cluster_.find(v1::ResourceSpec::CPU, 1, 1));  // A stranger runs there.
+  EXPECT_FALSE(cluster_.find(v1::ResourceSpec::CPU, {.data = 1}));  // A stranger runs there.
   ASSERT_TRUE(cluster_.heartbeat("a", "1", false).ok());
-  EXPECT_TRUE(cluster_.find(v1::ResourceSpec::CPU, 2, 1));
-  EXPECT_FALSE(cluster_.find(v1::ResourceSpec::GPU, 1, 1));
+  EXPECT_TRUE(cluster_.find(v1::ResourceSpec::CPU, {.data = 2}));
+  EXPECT_FALSE(cluster_.find(v1::ResourceSpec::GPU, {.data = 1}));
   clock_.advance(milliseconds(5'000));
-  EXPECT_FALSE(cluster_.find(v1::ResourceSpec::CPU, 1, 1));  // Unknown.
+  EXPECT_FALSE(cluster_.find(v1::ResourceSpec::CPU, {.data = 1}));  // Unknown.
 }
 
 TEST_F(ClusterTest, HeldDevicesAreNotFree) {
   ASSERT_TRUE(cluster_.register_node(worker("a", "1")).ok());
   ASSERT_TRUE(cluster_.heartbeat("a", "1", false).ok());
-  const auto slots = cluster_.find(v1::ResourceSpec::CPU, 1, 1);
+  const auto slots = cluster_.find(v1::ResourceSpec::CPU, {.data = 1});
   cluster_.hold(slots->at(0).node, slots->at(0).device, "job");
   EXPECT_EQ(cluster_.count(v1::ResourceSpec::CPU).free, 1u);
   EXPECT_EQ(cluster_.count(v1::ResourceSpec::CPU).registered, 2u);
   EXPECT_EQ(cluster_.nodes().at(0).devices(0).job(), "job");
-  EXPECT_FALSE(cluster_.find(v1::ResourceSpec::CPU, 2, 1));
+  EXPECT_FALSE(cluster_.find(v1::ResourceSpec::CPU, {.data = 2}));
   ASSERT_TRUE(cluster_.register_node(worker("a", "1")).ok());  // A reconnect frees nothing.
   ASSERT_TRUE(cluster_.heartbeat("a", "1", false).ok());
   EXPECT_EQ(cluster_.count(v1::ResourceSpec::CPU).free, 1u);
   cluster_.release("job");
   EXPECT_EQ(cluster_.count(v1::ResourceSpec::CPU).free, 2u);
+}
+
+TEST_F(ClusterTest, RoomCountsGroupsInsideDomains) {
+  EXPECT_EQ(cluster_.room(v1::ResourceSpec::CPU, 2).widest, 0u);
+  v1::RegisterNodeRequest a = worker("a", "1", 6);
+  for (v1::Device& device : *a.mutable_devices()) device.set_nvlink_domain(device.index() / 3);
+  ASSERT_TRUE(cluster_.register_node(a).ok());
+  ASSERT_TRUE(cluster_.register_node(worker("b", "1", 5)).ok());
+  const Cluster::Room room = cluster_.room(v1::ResourceSpec::CPU, 2);
+  EXPECT_EQ(room.groups, 1u + 1u + 2u);
+  EXPECT_EQ(room.widest, 5u);
+  EXPECT_EQ(room.node, "b");
+  cluster_.hold("b", worker("b", "1").devices(0), "job");  // What is taken comes back.
+  EXPECT_EQ(cluster_.room(v1::ResourceSpec::CPU, 5).groups, 1u);
+  EXPECT_EQ(cluster_.room(v1::ResourceSpec::GPU, 1).groups, 0u);
 }
 
 TEST_F(ClusterTest, AnUnseenNodeHasALeaseFromTheStart) {

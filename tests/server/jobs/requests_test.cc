@@ -85,6 +85,64 @@ TEST_F(Requests, MoreDevicesThanThereAreIsRefusedUnlessItWaits) {
   EXPECT_EQ(get(name).message(), "needs 6 CPU devices; the cluster has 4 in all");
 }
 
+TEST_F(Requests, TensorGroupsWiderThanAnyDomainAreRefusedUnlessTheyMayBeTorn) {
+  connect();
+  v1::CreateJobRequest request;
+  *request.mutable_spec() = small_spec(4);
+  v1::JobSpec& spec = *request.mutable_spec();
+  spec.mutable_model()->set_heads(4);
+  spec.mutable_parallel()->set_tensor(4);
+  absl::Status status = manager_->create(request).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(reason(status), "INSUFFICIENT_ROOM");
+  EXPECT_EQ(std::string(status.message()),
+            "parallel.tensor: 4 ranks need one node, the largest has 2 devices (node a); use 2, or set "
+            "parallel.tensor_across_nodes");
+  spec.mutable_resources()->set_devices(8);
+  status = manager_->create(request).status();
+  EXPECT_EQ(reason(status), "INSUFFICIENT_DEVICES");  // Both are said.
+  EXPECT_NE(status.message().find("the cluster has 4"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("parallel.tensor: 4 ranks need one node"), absl::string_view::npos) << status;
+  spec.mutable_resources()->set_devices(4);
+  spec.mutable_parallel()->clear_data();
+  spec.mutable_parallel()->set_tensor_across_nodes(true);
+  const std::string name = manager_->create(request)->name();
+  run();
+  EXPECT_EQ(state(name), "RUNNING");
+}
+
+TEST_F(Requests, MoreTensorGroupsThanDomainsHoldAreRefused) {
+  v1::RegisterNodeRequest node;
+  node.set_node("gpus");
+  node.set_incarnation("1");
+  for (uint32_t i = 0; i < 6; ++i) {
+    v1::Device* device = node.add_devices();
+    device->set_kind(v1::ResourceSpec::GPU);
+    device->set_index(i);
+    device->set_nvlink_domain(i / 3);
+  }
+  ASSERT_TRUE(manager_->register_node(node).ok());
+  v1::CreateJobRequest request;
+  *request.mutable_spec() = small_spec(6);
+  v1::JobSpec& spec = *request.mutable_spec();
+  spec.mutable_resources()->set_kind(v1::ResourceSpec::GPU);
+  spec.mutable_parallel()->set_tensor(2);
+  const absl::Status status = manager_->create(request).status();
+  EXPECT_EQ(
+      std::string(status.message()),
+      "parallel.tensor: 6 devices are wanted as 3 groups of 2, each inside one NVLink domain; the cluster has room "
+      "for 2; ask for at most that, or set parallel.tensor_across_nodes");
+  spec.mutable_resources()->set_wait_for_capacity(true);
+  const std::string name = manager_->create(request)->name();
+  v1::HeartbeatRequest beat;
+  beat.set_node("gpus");
+  beat.set_incarnation("1");
+  ASSERT_TRUE(manager_->heartbeat(beat).ok());
+  manager_->tick();
+  EXPECT_EQ(get(name).message(),
+            "needs 6 GPU devices; 6 free of 6, but not as whole tensor-parallel groups in one NVLink domain");
+}
+
 TEST_F(Requests, AJobThatDoesNotFitBlocksNoSmallerOne) {
   connect();
   const std::string one = submit(small_spec(1));

@@ -83,20 +83,6 @@ TEST(Resolve, SuggestsThePresetThatWasMeant) {
               Contains(Field(&SpecProblem::description, HasSubstr("did you mean 'llama3-8b'"))));
 }
 
-TEST(Resolve, RefusesWhatThisVersionCannotRun) {
-  v1::JobSpec spec = small_llama();
-  spec.mutable_parallel()->set_tensor(2);
-  EXPECT_THAT(fields(resolve(spec, v1::ResourceSpec::CPU)), Contains("spec.parallel.tensor"));
-}
-
-TEST(Resolve, SaysHowTheWorldSizeIsMade) {
-  v1::JobSpec spec = small_llama();
-  spec.mutable_parallel()->set_data(3);
-  EXPECT_THAT(
-      resolve(spec, v1::ResourceSpec::CPU),
-      Contains(Field(&SpecProblem::description, HasSubstr("2 is not parallel.data * tensor * pipeline = 3 * 1 * 1"))));
-}
-
 TEST(Resolve, ScalesTheLossInFp16Only) {
   v1::JobSpec spec = small_llama();
   spec.mutable_precision()->set_compute(v1::FP16);
