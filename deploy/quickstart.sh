@@ -1,17 +1,17 @@
 #!/bin/bash
 # From a bare Debian 12 to a trained model: installs, builds, starts a coordinator and two workers on this machine, trains
 # deploy/examples/quickstart.yaml on the King James Bible and shows what came out. Stops what it started, also on Ctrl-C.
-#   deploy/quickstart.sh [--keep] [--text FILE] [--set path=value]...
+#   deploy/quickstart.sh [--keep] [--bin DIR] [--text FILE] [--set path=value]...
 #     --keep           leave the coordinator and the workers running
 #     --stop           stop those that --keep left, and do nothing else
+#     --bin DIR        run the programs in DIR or DIR/bin: install nothing, build nothing
 #     --text FILE      train on this file instead
 #     --set path=value change the job, e.g. --set schedule.steps=50
 # Everything it writes is below $TELAR_HOME (default ~/.local/state/telar-quickstart).
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 home=$(realpath -m -- "${TELAR_HOME:-${XDG_STATE_HOME:-$HOME/.local/state}/telar-quickstart}")
-bin=$root/build/release/bin
-keep='' stop='' text='' settings=()
+keep='' stop='' bin='' text='' settings=()
 
 fail() { echo "quickstart.sh: $*" >&2; exit 1; }
 say() { printf '\n== %s\n' "$*"; }
@@ -20,9 +20,10 @@ while [ $# -gt 0 ]; do
   case $1 in
     --keep) keep=1 ;;
     --stop) stop=1 ;;
+    --bin) bin=$(realpath -m -- "${2:?--bin needs a folder}"); shift ;;
     --text) text=$(realpath -- "${2:?--text needs a file}"); shift ;;
     --set) settings+=(--set "${2:?--set needs path=value}"); shift ;;
-    *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
   shift
 done
@@ -83,10 +84,38 @@ address() {
   echo "$found"
 }
 
+# Programs that someone else built: all there, and able to find their libraries here.
+check_programs() {
+  [ -x "$bin/telar" ] || [ ! -x "$bin/bin/telar" ] || bin=$bin/bin
+  local program said lacking=()
+  for program in telar telar-coordinator telar-worker telar-rank; do
+    [ -f "$bin/$program" ] && [ -x "$bin/$program" ] || lacking+=("$program")
+  done
+  [ ${#lacking[@]} -eq 0 ] || fail "--bin $bin: no program ${lacking[*]} there"
+  for program in telar telar-coordinator telar-worker telar-rank; do
+    # 21 is what telar-rank says of any argument but a plan; a loader that lacks something says 1 or 127.
+    said=$("$bin/$program" --help 2>&1) || [ $? = 21 ] || fail "--bin: $bin/$program does not start here: $said"
+  done
+}
+
+install_and_build() {
+  say "Packages"
+  local packages=("$root/deploy/packages.txt")
+  [ -n "$text" ] || packages+=(bible-kjv bible-kjv-text)
+  "$root/deploy/install-packages.sh" "${packages[@]}"
+
+  say "Build"
+  mkdir -p build
+  cmake --preset release -Wno-dev >"build/quickstart.log" 2>&1 || { cat build/quickstart.log >&2; fail "cmake failed"; }
+  cmake --build --preset release -j "$(nproc)" --target telar telar-coordinator telar-worker telar-rank
+  bin=$root/build/release/bin
+}
+
 prepare_text() {
   local out=$home/kjv.txt
   if [ -z "$text" ]; then
     if [ ! -s "$out" ]; then  # Verse numbers go, chapter headings and words stay.
+      command -v bible >/dev/null || fail "no package bible-kjv here to take the text from; name one with --text FILE"
       bible -l99999 gen1:1-rev22:21 </dev/null | sed 's/^ *[0-9][0-9]* //' >"$out.part"
       mv "$out.part" "$out"
     fi
@@ -107,16 +136,8 @@ for name in coordinator worker-a worker-b; do
   fi
 done
 
-say "Packages"
-packages=("$root/deploy/packages.txt")
-[ -n "$text" ] || packages+=(bible-kjv bible-kjv-text)
-"$root/deploy/install-packages.sh" "${packages[@]}"
-
-say "Build"
 cd "$root"
-mkdir -p build
-cmake --preset release -Wno-dev >"build/quickstart.log" 2>&1 || { cat build/quickstart.log >&2; fail "cmake failed"; }
-cmake --build --preset release -j "$(nproc)" --target telar telar-coordinator telar-worker telar-rank
+if [ -n "$bin" ]; then check_programs; else install_and_build; fi
 
 say "Text"
 prepare_text
@@ -128,15 +149,20 @@ start coordinator "$bin/telar-coordinator" --listen 127.0.0.1:0 --http 127.0.0.1
   --data "$home/coordinator" --run-root "$home/runs"
 coordinator=$(address coordinator listen)
 # Two CPU workers share the job; where there are GPUs, worker a offers them and takes it alone.
-gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)
-[ "$gpus" -gt 0 ] && kinds=(gpu cpu) || kinds=(cpu cpu)
+kinds=(auto cpu)
 for node in a b; do
   start "worker-$node" "$bin/telar-worker" --coordinator "$coordinator" --node "$node" --state "$home/worker-$node" \
     --http 127.0.0.1:0 --rank-program "$bin/telar-rank" --device-kind "${kinds[0]}" --cpu-devices 1 --stop-ranks-on-exit
   kinds=("${kinds[@]:1}")
 done
 telar=("$bin/telar" --coordinator "$coordinator")
+for _ in $(seq 300); do
+  [ "$("${telar[@]}" nodes -o name | wc -l)" -lt 2 ] || break
+  sleep 0.1
+done
 "${telar[@]}" nodes
+read -r _ _ gpus kind _ < <("${telar[@]}" nodes --no-headers) || fail "no worker registered; see $home/log"
+[ "$kind" = gpu ] || gpus=0
 
 say "Train"
 threads=$(($(nproc) / 2 > 0 ? $(nproc) / 2 : 1))
