@@ -120,6 +120,25 @@ class Candidates {
   std::vector<Candidate> all_;
 };
 
+// Half a vocabulary, as a rank of two has it, for as many tokens as a chunk of the head may have.
+void record_sliced_loss(engine::Program& program, int64_t tokens, const v1::ModelSpec& model, DType dtype) {
+  const int64_t vocab = model.vocab(), half = (vocab + 1) / 2, rows = std::min<int64_t>(tokens, 8192);
+  const int64_t columns = (half + 63) / 64 * 64;  // Padded as the head's are.
+  const auto tensor = [&](const char* name, DType of, engine::Shape shape) {
+    return program.persistent(name, of, shape, MemoryClass::kWorkspace);
+  };
+  const engine::Tensor targets = tensor("targets", DType::kI32, {rows}), count = tensor("count", DType::kF32, {1}),
+                       loss = tensor("loss", DType::kF32, {1}), logits = tensor("logits", dtype, {rows, columns}),
+                       parts = tensor("parts", DType::kF32, {2, 3, rows});
+  const backend::VocabSlice slice{0, half, vocab};
+  program.record("softmax_parts", &Kernels::softmax_parts, targets.in(), slice, logits.in(),
+                 parts.slice(0, {3, rows}).out());
+  program.record("cross_entropy_parts", &Kernels::cross_entropy_parts, targets.in(), count.in(), backend::In(), slice,
+                 parts.in(), logits.inout(), loss.inout());
+  program.record("cross_entropy_loss_parts", &Kernels::cross_entropy_loss_parts, targets.in(), count.in(), parts.in(),
+                 loss.inout());
+}
+
 // What no model records by itself, or only where it recomputes.
 std::unique_ptr<engine::Program> plain_program(int64_t tokens, const v1::ModelSpec& model, DType dtype) {
   auto program = std::make_unique<engine::Program>();
@@ -131,6 +150,7 @@ std::unique_ptr<engine::Program> plain_program(int64_t tokens, const v1::ModelSp
   program->record("gelu", &Kernels::gelu, tensor("x", model.ffn()).in(), tensor("gelu", model.ffn()).out());
   program->record("copy", &Kernels::copy, a.in(), y.out());
   program->record("add", &Kernels::add, a.in(), b.in(), y.out());
+  record_sliced_loss(*program, tokens, model, dtype);
   return program;
 }
 

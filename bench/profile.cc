@@ -6,33 +6,16 @@
 #include <tuple>
 
 #include "bench/ops.h"
+#include "worker/engine/trace.h"
 
 namespace telar::bench {
-
-std::string phase_name(engine::Phase phase) {
-  switch (phase) {
-    case engine::Phase::kForward:
-      return "forward";
-    case engine::Phase::kBackward:
-      return "backward";
-    case engine::Phase::kRecompute:
-      return "recompute";
-    case engine::Phase::kGradComm:
-      return "grad_comm";
-    case engine::Phase::kOptimizer:
-      return "optimizer";
-    case engine::Phase::kOther:
-      break;
-  }
-  return "other";
-}
 
 StepProfile make_profile(const engine::Program& program, const std::vector<double>& op_seconds, double step_seconds) {
   StepProfile profile{.step_seconds = step_seconds};
   std::map<std::tuple<std::string, std::string, std::string>, KindTime> kinds;
   for (size_t i = 0; i < program.ops().size(); ++i) {
     const engine::Op& op = program.ops()[i];
-    const std::string kind = kind_of(op), kernel = kernel_of(op), phase = phase_name(op.phase);
+    const std::string kind = kind_of(op), kernel = kernel_of(op), phase(engine::name_of(op.phase));
     KindTime& time = kinds.try_emplace({kind, kernel, phase}, KindTime{kind, kernel, phase}).first->second;
     ++time.count;
     time.seconds += op_seconds[i];

@@ -26,8 +26,6 @@ struct StepProfile {
   double step_seconds = 0;  // On the device, copies of inputs and results included.
 };
 
-std::string phase_name(engine::Phase phase);
-
 // `op_seconds` by OpId and `step_seconds`: means over the profiled steps.
 StepProfile make_profile(const engine::Program& program, const std::vector<double>& op_seconds, double step_seconds);
 
