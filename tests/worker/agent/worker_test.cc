@@ -22,7 +22,17 @@ TEST_F(WorkerTest, RegistersWithItsDevices) {
   EXPECT_EQ(self.devices(1).kind(), v1::ResourceSpec::CPU);
   EXPECT_EQ(self.devices(1).index(), 1u);
   EXPECT_GT(self.devices(1).memory_bytes(), 0u);
+  EXPECT_EQ(self.devices(1).nvlink_domain(), 0u);  // All of a node are in one.
   EXPECT_THAT(read_file(root_ + "/ports.json").value_or(""), HasSubstr("\"" + self.metrics_address() + "\""));
+}
+
+TEST_F(WorkerTest, TellsWhichDevicesNvlinkJoins) {
+  start_worker({"--nvlink-domain-size", "1"});
+  ASSERT_TRUE(coordinator_.wait([](const Fake& fake) { return !fake.registrations().empty(); })) << log();
+  const auto self = coordinator_.locked([](const Fake& fake) { return fake.registrations().at(0); });
+  std::vector<uint32_t> domains;
+  for (const v1::Device& device : self.devices()) domains.push_back(device.nvlink_domain());
+  EXPECT_THAT(domains, testing::ElementsAre(0, 1));
 }
 
 TEST_F(WorkerTest, RunsARankToItsEnd) {
@@ -222,6 +232,7 @@ TEST_F(WorkerTest, BadOptionsAreOneLineAndExitCode2) {
   start_worker();
   for (const std::vector<std::string>& bad : {std::vector<std::string>{"--coordinator", "nowhere"},
                                               {"--cpu-devices", "0"},
+                                              {"--nvlink-domain-size", "0"},
                                               {"--http", "127.0.0.1:99999"},
                                               {"--node", "a b"},
                                               {"--device-kind", "tpu"},
