@@ -1,11 +1,10 @@
 // Collectives that a product waits for, or that wait for one, cut into pieces that run beside the product's pieces.
 //
-//   all_gather x -> X; Y = product(X)            each rank's rows of X come by themselves, and the product takes them
-//   as
-//                                                they come, its own rank's first: those need no communication
-//   Y = product(X); reduce_scatter Y -> y        the rows of other ranks are computed first and leave while the next
-//   are
-//                                                computed, the own ones come last; then y is summed up
+//   all_gather x -> X; Y = product(X)       each rank's rows of X come by themselves, and the product takes them as
+//                                           they come, its own rank's first: those need no communication
+//   Y = product(X); reduce_scatter Y -> y   the rows of other ranks are computed first and leave while the next are
+//                                           computed, the own ones come last; then y is summed up
+//
 // A pass over a recorded program: it knows which ops can be cut by rows (by_rows()), and nothing of models. Left as
 // they are: collectives that another product hides already, because it stands between them and what reads their result
 // in the list; products too small to cut; what this cannot be sure of, as when others write the same bytes in between.

@@ -51,9 +51,8 @@ std::string to_text(const ScheduleProblem& problem);  // "rank 0, 0B3 (entry 7):
 // Everything that is wrong with a schedule, with or without transfers:
 // - a stage's action on another rank, a rank without a stage;
 // - a stage and micro-batch without exactly one F and one B, or one I and one W;
-// - B or I before F, W before I, anything before what it needs from a stage of the same rank, REDUCE_GRAD before the
-// last
-//   B or W of its stage;
+// - B or I before F, W before I, anything before what it needs from a stage of the same rank, REDUCE_GRAD before its
+//   stage's last B or W;
 // - with transfers: a SEND or RECV that is missing, there twice, without its other side, before what it sends or after
 //   what needs it, or between stages of one rank;
 // - a deadlock when every transfer waits for both of its sides, with one queue a rank and with one a pair of ranks.

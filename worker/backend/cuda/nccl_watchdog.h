@@ -6,10 +6,9 @@
 // A failure is
 //   - what NCCL reports by itself (ncclCommGetAsyncError): a connection to another node that broke;
 //   - a call issued one by one that is unfinished call_timeout after it was issued;
-//   - a host that has waited for a stream or an event of the device for call_timeout. This is what ends a step that
-//   runs
-//     from a graph, whose single calls nobody sees: call_timeout must be longer than what a host ever waits for, so
-//     than two steps;
+//   - a host that has waited for a stream or an event of the device for call_timeout. This is what ends a step that is
+//     run from a graph, whose single calls nobody sees: call_timeout must be longer than what a host ever waits for,
+//     so than two steps;
 //   - a call of a communicator that failed, or a set-up that did not come about.
 // It latches for the device until the last of its communicators is gone.
 // Threads: any.
