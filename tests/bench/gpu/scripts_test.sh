@@ -11,7 +11,7 @@ fail() { echo "scripts_test.sh: $*"; exit 1; }
 
 bash -n "$gpu/run.sh"
 if command -v shellcheck >/dev/null; then shellcheck "$gpu/run.sh"; else echo "no shellcheck here"; fi
-for script in table.py loss_curve.py; do
+for script in table.py loss_curve.py layouts.py; do
   python3 - "$gpu/$script" <<'END'
 import ast, sys
 ast.parse(open(sys.argv[1]).read(), sys.argv[1])
@@ -29,6 +29,24 @@ assert [order.position(i) for i in (0, 1, 2, 98, 99, 1000000)] == [821, 111, 641
 options = types.SimpleNamespace(rate=1.0, warmup=10, steps=110)
 rates = [loss_curve.learning_rate(options, step) for step in (1, 10, 60, 110)]
 assert all(abs(a - b) < 1e-12 for a, b in zip(rates, (0.1, 1.0, 0.55, 0.1))), rates
+END
+
+# Every line of layouts.txt makes a spec, and is compared with what it names: an earlier line, or a way of torch_llama.py.
+python3 - "$gpu" <<'END'
+import pathlib, sys
+sys.path.insert(0, sys.argv[1])
+sys.dont_write_bytecode = True
+import layouts
+seen = set()
+for line in layouts.read_lines(pathlib.Path(sys.argv[1]) / "layouts.txt"):
+    assert set(line) == {"name", "preset", "sequence", "micro", "global", "parallel", "against", "target"}, line
+    assert line["name"] not in seen and line["against"] in seen | {"-", "torch:ddp", "torch:fsdp"}, line
+    seen.add(line["name"])
+    spec = layouts.spec_of(line, "/x.bin", 10)
+    assert spec["resources"]["devices"] == layouts.degrees(line)[1], line
+    assert spec["batch"]["global"] % (spec["batch"]["micro"] * spec["parallel"].get("data", 1)) == 0, line
+    assert line["target"] == "-" or line["against"] != "-", line
+assert "llama-zero1" in seen
 END
 
 # --- The table ----------------------------------------------------------------------------------------------------------
