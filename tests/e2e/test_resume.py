@@ -71,6 +71,37 @@ class LayoutTest(unittest.TestCase):
                     self.assertAlmostEqual(float(two[step]), float(other[step]), delta=1e-4, msg=f"step {step}")
 
 
+    def test_three_dimensions_give_the_losses_of_one_rank_and_read_each_others_checkpoints(self):
+        layouts = [dict(tensor=1), dict(tensor=2, pipeline=2), dict(data=2, pipeline=2, zero_stage=3, schedule="zb-h1"),
+                   dict(tensor=2, data=2, zero_stage=1)]
+
+        def submit(cluster, layout, **changes):
+            devices = layout.get("tensor", 1) * layout.get("pipeline", 1) * layout.get("data", 1)
+            batch = {"batch": {"micro": 2}}
+            return cluster.submit(spec(cluster.text, devices=devices, parallel=layout, **batch, **changes))
+
+        with Cluster({"a": 4}) as cluster:
+            jobs = [submit(cluster, layout, steps=20) for layout in layouts]
+            for job in jobs:
+                cluster.wait_state(job, "SUCCEEDED")
+            alone = cluster.curve(jobs[0])
+            for layout, job in zip(layouts, jobs):
+                curve = cluster.curve(job)
+                self.assertEqual(list(curve), list(alone), layout)
+                for step in alone:
+                    self.assertAlmostEqual(float(curve[step]), float(alone[step]), delta=1e-4, msg=f"{layout} {step}")
+            # From the checkpoint of each, another layout goes on as one rank does.
+            for layout, source in zip(layouts[1:], jobs[1:]):
+                start = dict(init_from=str(cluster.run_dir(source) / "ckpt/step-00000020"))
+                pair = [submit(cluster, one, steps=6, checkpoint=start) for one in (layouts[0], layouts[-1])]
+                for job in pair:
+                    cluster.wait_state(job, "SUCCEEDED")
+                one, other = (cluster.curve(job) for job in pair)
+                self.assertLess(float(one[1]), float(alone[1]) - 0.3, f"{layout}: not what was trained")
+                for step in one:
+                    self.assertAlmostEqual(float(one[step]), float(other[step]), delta=1e-4, msg=f"{layout} {step}")
+
+
 class GiveUpTest(unittest.TestCase):
     def test_a_rank_that_keeps_dying_fails_the_job(self):
         with Cluster() as cluster:
