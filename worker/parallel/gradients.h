@@ -35,8 +35,6 @@ class Gradients {
 
   // What the optimizer finds: whole buckets with ZeRO 0, else this rank's shards.
   const FlatTensors& reduced() const { return reduced_; }
-  // Whole buckets; with ZeRO 0 and 1 only.
-  const FlatTensors& whole() const { return whole_; }
 
  private:
   struct State {

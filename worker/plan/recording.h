@@ -18,6 +18,11 @@ inline FlatTensors::Extent weight_extent(const RunShape& shape) {
   return shape.keeps_weight_shards() ? FlatTensors::Extent::kShard : FlatTensors::Extent::kWhole;
 }
 
+// Of the weights, as TrainProgram has them, what the optimizer of this rank updates.
+inline FlatTensors updated_weights(const RunShape& shape, const FlatTensors& weights) {
+  return state_extent(shape) == weight_extent(shape) ? weights : weights.shards(shape.layout);
+}
+
 inline FlatTensors own(engine::Program& program, const RunShape& shape, const std::string& name, engine::DType dtype,
                        engine::MemoryClass memory_class, FlatTensors::Extent extent) {
   return FlatTensors(program, shape.layout, name, dtype, memory_class, FlatTensors::Owner::kProgram, extent);
@@ -45,7 +50,8 @@ void count_valid(engine::Program& program, const RunShape& shape, engine::Tensor
 model::Recorder recorder(engine::Program& program, const RunShape& shape, parallel::Weights& weights,
                          engine::Tensor rope_table, int64_t batch);
 
-// What flows from stage `stage` to the next, or back, on its way between two ranks: act [local tokens, hidden].
+// What flows from stage `from_stage` to its neighbour `to_stage`, forward or back, where that is on another rank: act
+// [local tokens, hidden].
 engine::Tensor record_recv(const model::Recorder& recorder, const RunShape& shape, const std::string& name,
                            int from_stage, int to_stage);
 void record_send(const model::Recorder& recorder, const RunShape& shape, const std::string& name, engine::Tensor x,

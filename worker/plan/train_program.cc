@@ -93,7 +93,7 @@ class StepRecording {
       case ActionKind::kInputGrad:
         return backward(action, flight);
       case ActionKind::kWeightGrad:
-        return weight_grad(action, flight);
+        return weight_grad(flight);
       case ActionKind::kRecvForward:
         flight.in = recv("recv_f", action.stage - 1, action.stage);
         return;
@@ -187,7 +187,7 @@ class StepRecording {
     if (Flight* previous = neighbour(action, -1)) previous->dout = flight.din;
   }
 
-  void weight_grad(const Action&, Flight& flight) {
+  void weight_grad(Flight& flight) {
     const Scope scope(train_.program, "", Phase::kBackward);
     for (const std::function<void()>& gradient : std::exchange(flight.deferred, {})) gradient();
   }
@@ -207,12 +207,7 @@ void declare(TrainProgram& train, const RunShape& shape) {
   const auto state = [&](const char* name) {
     return own(program, shape, name, DType::kF32, MemoryClass::kOptimizer, state_extent(shape));
   };
-  if (!shape.weights_are_masters()) {
-    train.state.master = state("master");
-  } else {
-    const bool views = shape.sharded() && !shape.keeps_weight_shards();
-    train.state.master = views ? train.weights.shards(shape.layout) : train.weights;
-  }
+  train.state.master = shape.weights_are_masters() ? updated_weights(shape, train.weights) : state("master");
   train.state.exp_avg = state("exp_avg");
   train.state.exp_avg_sq = state("exp_avg_sq");
   train.state.step = program.persistent("step_state", DType::kF32, {backend::kStepStates}, MemoryClass::kOptimizer);
@@ -246,11 +241,7 @@ std::unique_ptr<TrainProgram> record_train(const RunShape& shape) {
   grads.finish();
   sum_over_world(program, shape, "loss.reduce", train->loss, shape.has_head() && shape.mesh.tp == 0);
 
-  FlatTensors updated;
-  if (!shape.weights_are_masters()) {
-    const bool views = shape.sharded() && !shape.keeps_weight_shards();
-    updated = views ? train->weights.shards(shape.layout) : train->weights;
-  }
+  const FlatTensors updated = shape.weights_are_masters() ? FlatTensors() : updated_weights(shape, train->weights);
   train->optimizer =
       optim::record_adamw(program, shape.spec.optimizer(), shape.spec.precision(),
                           {shape.layout, shape.groups, shape.sharded(), train->grads, updated}, train->state);

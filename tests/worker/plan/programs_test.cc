@@ -109,20 +109,22 @@ double activation_bytes(const v1::JobSpec& spec) {
   return bytes;
 }
 
-// model/transformer.h has the formulas: what one more layer costs a token.
+// model/transformer.h has the formulas: what one more layer keeps a token.
+std::map<v1::MemorySpec::Recompute, double> kept_bytes(const char* preset) {
+  const v1::ModelSpec model = job(preset, 1, 2, 2).model();
+  const bool gpt2 = model.architecture() == v1::GPT2;
+  const double width = model.hidden(), heads = model.heads();
+  const double attention = (2 * heads + 2.0 * model.kv_heads()) * model.head_dim();
+  const double before = (gpt2 ? 1.0 : 2.0) * model.ffn(), after = model.ffn();
+  return {{v1::MemorySpec::NONE, 2 * (4 * width + attention + before + after) + 4 * heads + (gpt2 ? 16 : 8)},
+          {v1::MemorySpec::SELECTIVE, 2 * (2 * width + attention + before) + 4 * heads},
+          {v1::MemorySpec::FULL, 2 * width}};
+}
+
 TEST(TrainProgram, KeepsPerLayerWhatTheFormulasSay) {
   for (const char* preset : {"gpt2-124m", "gpt2-1.5b", "llama3-8b", "qwen2.5-0.5b"}) {
-    const v1::ModelSpec model = job(preset, 1, 2, 2).model();
-    const bool gpt2 = model.architecture() == v1::GPT2;
-    const double width = model.hidden(), heads = model.heads();
-    const double attention = (2 * heads + 2.0 * model.kv_heads()) * model.head_dim();
-    const double before = (gpt2 ? 1.0 : 2.0) * model.ffn(), after = model.ffn();
-    const std::map<v1::MemorySpec::Recompute, double> formulas = {
-        {v1::MemorySpec::NONE, 2 * (4 * width + attention + before + after) + 4 * heads + (gpt2 ? 16 : 8)},
-        {v1::MemorySpec::SELECTIVE, 2 * (2 * width + attention + before) + 4 * heads},
-        {v1::MemorySpec::FULL, 2 * width}};
     std::vector<double> totals;
-    for (const auto& [recompute, want] : formulas) {
+    for (const auto& [recompute, want] : kept_bytes(preset)) {
       const double few = activation_bytes(job_of_layers(preset, 4, recompute));
       const double many = activation_bytes(job_of_layers(preset, 12, recompute));
       const double got = (many - few) / 8 / 2048;
@@ -299,17 +301,7 @@ TEST(TrainProgram, AllRanksCallsFitTogether) {
 // The device holds what two layers keep, however many there are, and the host holds what the others do.
 TEST(TrainProgram, OffloadedLayersTakeHostMemoryOnly) {
   for (const char* preset : {"gpt2-124m", "llama3-8b"}) {
-    const v1::ModelSpec model = job(preset, 1, 2, 2).model();
-    const bool gpt2 = model.architecture() == v1::GPT2;
-    const double width = model.hidden(), heads = model.heads();
-    const double attention = (2 * heads + 2.0 * model.kv_heads()) * model.head_dim();
-    const double before = (gpt2 ? 1.0 : 2.0) * model.ffn(), after = model.ffn();
-    // As above; the statistics of what is normed again are not kept.
-    const std::map<v1::MemorySpec::Recompute, double> formulas = {
-        {v1::MemorySpec::NONE, 2 * (4 * width + attention + before + after) + 4 * heads + (gpt2 ? 16 : 8)},
-        {v1::MemorySpec::SELECTIVE, 2 * (2 * width + attention + before) + 4 * heads},
-        {v1::MemorySpec::FULL, 2 * width}};
-    for (const auto& [recompute, kept] : formulas) {
+    for (const auto& [recompute, kept] : kept_bytes(preset)) {
       const auto arenas = [&](uint32_t layers, bool offload) {
         v1::JobSpec spec = job_of_layers(preset, layers, recompute);
         spec.mutable_memory()->set_offload_activations(offload);
