@@ -28,10 +28,12 @@ set(TELAR_TEST_ENVIRONMENT TELAR_SOURCE_DIR=${CMAKE_SOURCE_DIR} TELAR_BIN_DIR=${
   TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp)
 
 # telar_test(name SOURCES a_test.cc ... DEPS targets ... [LABELS labels ...] [TIMEOUT seconds])
-# Every TEST becomes a ctest of its own. Tests run in the environment above.
+# Every TEST becomes a ctest of its own. Tests run in the environment above. Their own code is not worth optimising for
+# long: -O1 takes a quarter off their compilation, which is half of the whole tree's.
 function(telar_test name)
   cmake_parse_arguments(A "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   telar_program(${name} SOURCES ${A_SOURCES} DEPS ${A_DEPS} GTest::gmock GTest::gtest_main)
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
   if(NOT A_TIMEOUT)
     set(A_TIMEOUT 120)
   endif()
