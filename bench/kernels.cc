@@ -246,13 +246,13 @@ class Bench {
     const auto train = plan::record_train(shape);
     const auto eval = plan::record_eval(shape);
     const auto init = plan::record_init(shape);
-    const auto round = shape.weights_are_masters() ? nullptr : plan::record_round(shape);
+    const auto refresh = plan::record_refresh(shape);
     const auto plain = plain_program(shape.micro_tokens(), spec->model(), shape.act);
     Candidates candidates;
     candidates.add(train->program, "", false);
     candidates.add(eval->program, "", false);  // Its forward is the training step's; what is new is the loss alone.
     candidates.add(*plain, "", true);
-    if (round != nullptr) candidates.add(round->program, "", true);
+    candidates.add(refresh->program, "", true);
     candidates.add(init->program, "init.", true);
     for (const Candidate& candidate : candidates.all()) {
       if (absl::Status status = run_op(preset, candidate, *spec); !status.ok()) return status;

@@ -103,12 +103,21 @@ Tensor Transformer::backward(const Recorder& recorder, Tensor dout, const std::f
       if (i > 0) fetch_layer(recorder, i - 1);
     }
     if (recorder.recomputes_layers() && !is_kept(recorder, i)) layers_[i].recompute(recorder);
+    if (i == 0 && stage_.embedding) break;
     layers_[i].backward(recorder, dresidual);
     done(stage_.first_layer + static_cast<int>(i) + 1);
   }
   if (!stage_.embedding) return dresidual;
+  // The embedding's gradient is as large as a layer's or larger, and the last to be known: where it has a way to go, it
+  // goes before the first layer's weight gradients, which need as long.
+  Deferred behind;
+  Recorder first = recorder;
+  if (recorder.deferred == nullptr && recorder.grads->sends_next(0)) first.deferred = &behind;
+  layers_[0].backward(first, dresidual);
+  first.weight_gradient([unit_done] { unit_done(1); });
   embed_backward(recorder, dresidual);
   done(0);
+  for (const std::function<void()>& gradient : behind) gradient();
   return Tensor();
 }
 

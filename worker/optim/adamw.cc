@@ -70,7 +70,7 @@ AdamWTensors record_adamw(engine::Program& program, const v1::OptimizerSpec& spe
                  tensors.step_scalars.inout());
 
   const parallel::FlatLayout& layout = inputs.layout;
-  for (size_t i = 0; i < layout.buckets().size(); ++i) {
+  for (size_t i = layout.buckets().size(); i-- > 0;) {
     const Range held = inputs.sharded ? layout.shard(i) : layout.whole(i);
     for (const bool decays : {true, false}) {
       const Range range = side(held, layout.buckets()[i].decayed, decays);
@@ -84,6 +84,7 @@ AdamWTensors record_adamw(engine::Program& program, const v1::OptimizerSpec& spe
                      of(state.exp_avg).inout(), of(state.exp_avg_sq).inout(),
                      inputs.weights.defined() ? of(inputs.weights).out() : Tensor().out());
     }
+    inputs.updated(i);
   }
   return tensors;
 }

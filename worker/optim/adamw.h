@@ -1,6 +1,8 @@
 // AdamW over the flat buckets, behind a clip by the global norm.
 #pragma once
 
+#include <functional>
+
 #include "telar/v1/spec.pb.h"
 #include "worker/engine/program.h"
 #include "worker/parallel/flat_tensors.h"
@@ -31,13 +33,14 @@ struct AdamWTensors {
 struct AdamWInputs {
   const parallel::FlatLayout& layout;
   const parallel::Groups& groups;
-  bool sharded = false;                  // `grads`, the state and `weights` are this rank's shards.
-  const parallel::FlatTensors& grads;    // state.loss_scale() times too large.
-  const parallel::FlatTensors& weights;  // Get the rounded masters; undefined where they are the masters.
+  bool sharded = false;                        // `grads`, the state and `weights` are this rank's shards.
+  const parallel::FlatTensors& grads;          // state.loss_scale() times too large.
+  const parallel::FlatTensors& weights;        // Get the rounded masters; undefined where they are the masters.
+  std::function<void(size_t bucket)> updated;  // Records what comes behind a bucket's update.
 };
 
-// Records norm, clip scale and update. The norm is summed over the ranks shard by shard whoever updates what, so that
-// it does not depend on how state is split.
+// Records norm, clip scale and updates, from the lowest units' bucket on. The norm is summed over the ranks shard by
+// shard whoever updates what, so that it does not depend on how state is split.
 AdamWTensors record_adamw(engine::Program& program, const v1::OptimizerSpec& spec, const v1::PrecisionSpec& precision,
                           const AdamWInputs& inputs, const AdamWState& state);
 

@@ -18,6 +18,10 @@ namespace {
 
 constexpr size_t kSlots = 2;  // One accumulates while the other is being reduced.
 
+bool has_unit(const Bucket& bucket, int unit) {
+  return std::find(bucket.units.begin(), bucket.units.end(), unit) != bucket.units.end();
+}
+
 std::string numbered(const char* what, size_t bucket) {
   return std::string("grads.") + what + "." + std::to_string(bucket);
 }
@@ -131,10 +135,26 @@ void Gradients::zero_unwritten(size_t bucket) {
   }
 }
 
+bool Gradients::communicates(size_t bucket) const {
+  const bool tied = layout_.buckets()[bucket].tied && groups_.size(Role::kTied) > 1;
+  return groups_.size(Role::kShard) > 1 || groups_.size(Role::kReplicate) > 1 || tied;
+}
+
+bool Gradients::sends_next(int unit) const {
+  for (size_t bucket = 0; bucket < states_.size(); ++bucket) {
+    const Bucket& shape = layout_.buckets()[bucket];
+    if (!has_unit(shape, unit) || !communicates(bucket)) continue;
+    if (!keeps_whole() || states_[bucket].units_done >= static_cast<int64_t>(shape.units.size()) * (rounds_ - 1)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 void Gradients::unit_done(int unit) {
   for (size_t bucket = 0; bucket < states_.size(); ++bucket) {
     const std::vector<int>& units = layout_.buckets()[bucket].units;
-    if (std::find(units.begin(), units.end(), unit) == units.end()) continue;
+    if (!has_unit(layout_.buckets()[bucket], unit)) continue;
     State& state = states_[bucket];
     ++state.units_done;
     const auto a_round = static_cast<int64_t>(units.size());
@@ -185,7 +205,6 @@ void Gradients::reduce(size_t bucket, bool last) {
   const Scope scope(program_, "", Phase::kGradComm);
   State& state = states_[bucket];
   const bool tied = layout_.buckets()[bucket].tied && groups_.size(Role::kTied) > 1;
-  const bool communicates = groups_.size(Role::kShard) > 1 || groups_.size(Role::kReplicate) > 1 || tied;
   // Across groups once a step. Over the tied stages behind everything else: the first stage, which has its gradient
   // last, gets there only when the last one has sent all that it sends.
   const auto across = [this, bucket, tied](Tensor x) {
@@ -202,7 +221,7 @@ void Gradients::reduce(size_t bucket, bool last) {
   }
   if (!keeps_whole()) zero_unwritten(bucket);
   sum_partials(bucket);
-  if (!communicates) return;  // Then all is kept whole, and there is one round.
+  if (!communicates(bucket)) return;  // Then all is kept whole, and there is one round.
   const Tensor wire = on_wire(bucket, state.open);
   const auto back = [this, bucket](Tensor from, Tensor to) {
     const Scope inner(program_, "", Phase::kGradComm);

@@ -30,6 +30,8 @@ class Gradients {
   bool adds(const std::string& name);
   // All gradients of the unit are recorded for one micro-batch.
   void unit_done(int unit);
+  // Whether the unit's gradients go to other ranks in this micro-batch, once its bucket's units are done.
+  bool sends_next(int unit) const;
   // Behind the last unit_done() and all that the step sends to other stages.
   void finish();
 
@@ -49,6 +51,7 @@ class Gradients {
     std::map<size_t, size_t> of_bucket;
   };
   bool keeps_whole() const { return sharding_.zero_stage < 2; }
+  bool communicates(size_t bucket) const;
   void open(size_t bucket);
   engine::Tensor take_slot(size_t bucket);
   void release_slot(size_t bucket);

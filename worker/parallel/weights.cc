@@ -7,6 +7,16 @@ namespace telar::parallel {
 using backend::Communicator;
 using engine::Tensor;
 
+bool Weights::is_whole_between_steps(size_t bucket) const {
+  const bool gathers_once = sharding_.zero_stage == 1 || sharding_.zero_stage == 2;
+  return gathers_once && bucket + 1 == layout_.buckets().size();  // Buckets go from the highest unit down.
+}
+
+void Weights::updated(size_t bucket) {
+  if (!is_whole_between_steps(bucket)) return;
+  gather(bucket, stored_.range(bucket, layout_.shard(bucket)), stored_.buckets()[bucket]);
+}
+
 Tensor Weights::group(const std::string& name) {
   const size_t index = layout_.index(name);
   const GroupPlace& place = layout_.place(index);
@@ -16,7 +26,7 @@ Tensor Weights::group(const std::string& name) {
 Tensor Weights::bucket(size_t index) {
   if (sharding_.zero_stage == 3) return slot_of(index);
   const Tensor whole = stored_.buckets()[index];
-  if (sharding_.zero_stage > 0 && !gathered_[index]) {
+  if (sharding_.zero_stage > 0 && !gathered_[index] && !is_whole_between_steps(index)) {
     gathered_[index] = true;
     gather(index, stored_.range(index, layout_.shard(index)), whole);
   }

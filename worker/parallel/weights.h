@@ -1,9 +1,11 @@
 // The weights as layers read them: whole, wherever the ranks of a shard group keep them.
 //
-// ZeRO 0: every rank has all. ZeRO 1 and 2: every rank has room for all, and its own shard is true; a program gathers
-// each bucket when it is first read. ZeRO 3: a rank has its shards only; a bucket is gathered into a slot whenever it
-// is read and in no slot. It takes the slot that was read longest ago and waits for whoever read that and for nothing
-// else: with n + 1 slots up to n gathers run ahead of the layer that computes, also where the backward turns round.
+// ZeRO 0: every rank has all. ZeRO 1 and 2: every rank has room for all. The lowest unit's bucket, which nothing could
+// hide in front of a step, is gathered behind its update, beside the updates of the others, and so is whole between
+// steps; of the rest a rank's own shard is true, and a program gathers each when it is first read. ZeRO 3: a rank has
+// its shards only; a bucket is gathered into a slot whenever it is read and in no slot. It takes the slot that was read
+// longest ago and waits for whoever read that and for nothing else: with n + 1 slots up to n gathers run ahead of the
+// layer that computes, also where the backward turns round.
 #pragma once
 
 #include <map>
@@ -36,6 +38,10 @@ class Weights {
 
   // The packed tensor, for ops that are recorded before the next call.
   engine::Tensor group(const std::string& name);
+  // ZeRO 1, 2: the same in every program of a run.
+  bool is_whole_between_steps(size_t bucket) const;
+  // This rank's shard of the bucket has new values: gathers it if it is to be whole between steps.
+  void updated(size_t bucket);
 
  private:
   struct Slots {

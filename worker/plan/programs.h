@@ -58,11 +58,12 @@ struct InitProgram {
 };
 std::unique_ptr<InitProgram> record_init(const RunShape& shape);
 
-// Rounds the masters to the compute precision; only for shapes whose weights are not their own masters.
-struct RoundProgram {
+// Makes the weights what steps expect behind new masters: rounded, if they are not their own masters, and whole where
+// they are whole between steps.
+struct RefreshProgram {
   engine::Program program;
-  parallel::FlatTensors masters, weights;  // External; of `weights` what the rank has a master of.
+  parallel::FlatTensors masters, weights;  // External.
 };
-std::unique_ptr<RoundProgram> record_round(const RunShape& shape);
+std::unique_ptr<RefreshProgram> record_refresh(const RunShape& shape);
 
 }  // namespace telar::plan

@@ -1,4 +1,4 @@
-// Programs on the weights alone: their first values, and their rounding.
+// Programs on the weights alone: their first values, and what follows from new ones.
 #include "worker/model/random.h"
 #include "worker/plan/programs.h"
 #include "worker/plan/recording.h"
@@ -48,16 +48,20 @@ std::unique_ptr<InitProgram> record_init(const RunShape& shape) {
   return init;
 }
 
-std::unique_ptr<RoundProgram> record_round(const RunShape& shape) {
-  auto round = std::make_unique<RoundProgram>();
-  round->masters = borrow(round->program, shape, "master", DType::kF32, state_extent(shape));
-  round->weights = borrow(round->program, shape, "weights", shape.act, weight_extent(shape));
+std::unique_ptr<RefreshProgram> record_refresh(const RunShape& shape) {
+  auto refresh = std::make_unique<RefreshProgram>();
+  refresh->masters = borrow(refresh->program, shape, "master", DType::kF32, state_extent(shape));
+  refresh->weights = borrow(refresh->program, shape, "weights", shape.act, weight_extent(shape));
+  parallel::Weights weights(refresh->program, shape.layout, shape.groups, shape.sharding, refresh->weights);
   for (size_t i = 0; i < shape.layout.buckets().size(); ++i) {
     const parallel::Range held = shape.sharded() ? shape.layout.shard(i) : shape.layout.whole(i);
-    round->program.record("round." + std::to_string(i), &Kernels::cast, round->masters.range(i, held).in(),
-                          round->weights.range(i, held).out());
+    if (!shape.weights_are_masters()) {
+      refresh->program.record("round." + std::to_string(i), &Kernels::cast, refresh->masters.range(i, held).in(),
+                              refresh->weights.range(i, held).out());
+    }
+    weights.updated(i);
   }
-  return round;
+  return refresh;
 }
 
 }  // namespace telar::plan

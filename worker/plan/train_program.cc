@@ -242,9 +242,10 @@ std::unique_ptr<TrainProgram> record_train(const RunShape& shape) {
   sum_over_world(program, shape, "loss.reduce", train->loss, shape.has_head() && shape.mesh.tp == 0);
 
   const FlatTensors updated = shape.weights_are_masters() ? FlatTensors() : updated_weights(shape, train->weights);
-  train->optimizer =
-      optim::record_adamw(program, shape.spec.optimizer(), shape.spec.precision(),
-                          {shape.layout, shape.groups, shape.sharded(), train->grads, updated}, train->state);
+  train->optimizer = optim::record_adamw(program, shape.spec.optimizer(), shape.spec.precision(),
+                                         {shape.layout, shape.groups, shape.sharded(), train->grads, updated,
+                                          [&weights](size_t bucket) { weights.updated(bucket); }},
+                                         train->state);
   overlap_tensor(program, shape);
   return train;
 }

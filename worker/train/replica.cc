@@ -148,12 +148,11 @@ absl::Status Replica::init() {
 
 absl::Status Replica::masters_changed() {
   if (absl::Status idle = check_idle("masters_changed"); !idle.ok()) return idle;
-  if (shape_.weights_are_masters()) return absl::OkStatus();
-  auto round = prepare(plan::record_round(shape_));
-  if (!round.ok()) return round.status();
-  bind(**round, (*round)->recorded->masters, train_->recorded->state.master);
-  bind(**round, (*round)->recorded->weights, train_->recorded->weights);
-  return (*round)->executor->run();
+  auto refresh = prepare(plan::record_refresh(shape_));
+  if (!refresh.ok()) return refresh.status();
+  bind(**refresh, (*refresh)->recorded->masters, train_->recorded->state.master);
+  bind(**refresh, (*refresh)->recorded->weights, train_->recorded->weights);
+  return (*refresh)->executor->run();
 }
 
 absl::Status Replica::submit_step(uint64_t step, std::span<const int32_t> inputs, std::span<const int32_t> targets,

@@ -60,7 +60,7 @@ class Replica {
 
   // First weights, from the spec's seed.
   absl::Status init();
-  // Call after the masters were written from outside: rounds them to the compute precision.
+  // Call on all ranks after the masters were written from outside: rounds them to the compute precision, and gathers.
   absl::Status masters_changed();
 
   // Optimizer step `step` (1 is the first) on this rank's part of the global batch, [micro_batches, micro_tokens]. The

@@ -351,7 +351,7 @@ TEST(EvalAndLogitsPrograms, Plan) {
   EXPECT_TRUE(engine::plan(record_eval(run)->program).ok());
   EXPECT_TRUE(engine::plan(record_logits(run)->program).ok());
   EXPECT_TRUE(engine::plan(record_init(run)->program).ok());
-  EXPECT_TRUE(engine::plan(record_round(run)->program).ok());
+  EXPECT_TRUE(engine::plan(record_refresh(run)->program).ok());
 }
 
 }  // namespace

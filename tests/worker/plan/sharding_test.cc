@@ -1,5 +1,6 @@
 // What ZeRO makes of a training step: when weights are gathered and gradients reduced, what runs beside it, and what
 // each rank keeps.
+#include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
@@ -48,11 +49,34 @@ struct Step {
     return found;
   }
 
+  // Kernels whose names begin so.
+  std::vector<OpId> kernels(const std::string& prefix) const {
+    std::vector<OpId> found;
+    for (OpId op = 0; op < ops().size(); ++op) {
+      if (!ops()[op].comm && ops()[op].name.rfind(prefix, 0) == 0) found.push_back(op);
+    }
+    return found;
+  }
+
   RunShape shape;
   std::unique_ptr<TrainProgram> train;
   engine::Plan plan;
   engine::HappensBefore order;
 };
+
+// Large enough that padding does not matter.
+v1::ModelSpec larger_model() {
+  v1::ModelSpec model;
+  model.set_architecture(v1::LLAMA);
+  model.set_layers(8);
+  model.set_heads(8);
+  model.set_kv_heads(4);
+  model.set_hidden(256);
+  model.set_ffn(512);
+  model.set_vocab(2048);
+  model.set_tied_head(false);
+  return model;
+}
 
 // A bucket a unit; all layers' buckets are of one size.
 Step step_of(const Layout& layout, int rank = 0) { return Step(testing::spec_of(layout), rank, 1); }
@@ -185,7 +209,57 @@ TEST(Zero1And2, GatherEachBucketOnceAStep) {
   for (const Layout& layout : sharded({0})) EXPECT_THAT(step_of(layout).calls("weights.gather"), IsEmpty());
 }
 
+// What a step reads first is gathered beside the updates of the rest, and waits for none of them.
+TEST(Zero1And2, GatherTheFirstBucketBehindItsUpdate) {
+  for (const Layout& layout : sharded({1, 2})) {
+    SCOPED_TRACE(to_text(layout));
+    const Step step = step_of(layout);
+    const std::string first = std::to_string(step.shape.layout.buckets().size() - 1);
+    const OpId forward = step.kernels("mb0/embed").front();
+    int behind = 0;
+    for (const OpId gather : step.calls("weights.gather")) {
+      const auto bucket_of = [&](OpId op) { return step.ops()[op].name.substr(step.ops()[op].name.rfind('.') + 1); };
+      if (bucket_of(gather) != first) {
+        EXPECT_LT(gather, step.kernels("optimizer/").front());
+        continue;
+      }
+      ++behind;
+      EXPECT_TRUE(step.order.before(forward, gather));
+      for (const OpId update : step.kernels("optimizer/adamw.")) {
+        EXPECT_EQ(step.order.before(update, gather), bucket_of(update) == first) << step.ops()[update].name;
+        EXPECT_FALSE(step.order.before(gather, update)) << step.ops()[update].name;
+      }
+    }
+    EXPECT_EQ(behind, 1);
+    // And behind masters that come from elsewhere.
+    const auto refresh = record_refresh(step.shape);
+    std::vector<std::string> gathers;
+    for (const engine::Op& op : refresh->program.ops()) {
+      if (op.comm) gathers.push_back(op.name);
+    }
+    EXPECT_THAT(gathers, ::testing::ElementsAre("weights.gather." + first));
+  }
+}
+
 // --- Gradients ---
+
+// The embedding's gradient is the last to be there: it is on its way while the first layer's weight gradients run.
+TEST(Zero, SendsTheEmbeddingsGradientBesideTheFirstLayersProducts) {
+  for (const Layout& layout : sharded({0, 1, 2, 3})) {
+    SCOPED_TRACE(to_text(layout));
+    const Step step = step_of(layout);
+    const std::string bucket = std::to_string(step.shape.layout.buckets().size() - 1);
+    const OpId reduction = step.calls((layout.zero == 0 ? "grads.reduce." : "grads.scatter.") + bucket).back();
+    int beside = 0;
+    for (const OpId product : step.kernels("mb2/layers.0.")) {
+      if (step.ops()[product].name.find(".wgrad") == std::string::npos) continue;
+      ++beside;
+      EXPECT_FALSE(step.order.before(product, reduction)) << step.ops()[product].name;
+      EXPECT_FALSE(step.order.before(reduction, product)) << step.ops()[product].name;
+    }
+    EXPECT_GE(beside, 4);
+  }
+}
 
 // How often each bucket goes through calls of this name.
 std::map<std::string, int> times_called(const Step& step, const std::string& what) {
@@ -257,19 +331,6 @@ struct StateBytes {
 StateBytes formula(uint32_t zero, double d, bool bf16) {
   const double weights = bf16 ? 2 : 4, optimizer = bf16 ? 12 : 8;  // f32 weights are their own masters.
   return {zero < 3 ? weights : weights / d, zero < 2 ? 4 : 4 / d, zero < 1 ? optimizer : optimizer / d};
-}
-
-v1::ModelSpec larger_model() {
-  v1::ModelSpec model;
-  model.set_architecture(v1::LLAMA);
-  model.set_layers(8);
-  model.set_heads(8);
-  model.set_kv_heads(4);
-  model.set_hidden(256);
-  model.set_ffn(512);
-  model.set_vocab(2048);
-  model.set_tied_head(false);
-  return model;
 }
 
 TEST(Zero, StateTakesTheBytesOfTheFormulas) {
