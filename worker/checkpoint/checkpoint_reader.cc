@@ -153,6 +153,17 @@ absl::Status CheckpointReader::read_boxes(std::string_view name, TensorKind kind
   return absl::OkStatus();
 }
 
+absl::Status CheckpointReader::read_values(std::string_view name, TensorKind kind, std::span<const Box> boxes,
+                                           std::span<float> out) const {
+  const auto tensor = stored(name, kind);
+  if (!tensor.ok()) return tensor.status();
+  if ((*tensor)->dtype != backend::DType::kF32) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("checkpoint ", path_, ": ", label(**tensor), " is ", dtype_name((*tensor)->dtype), ", not F32"));
+  }
+  return read_boxes(name, kind, boxes, std::as_writable_bytes(out));
+}
+
 absl::Status CheckpointReader::check_boxes(const TensorEntry& tensor, std::span<const Box> boxes,
                                            uint64_t bytes) const {
   const auto bad = [&](const std::string& why) {

@@ -16,18 +16,19 @@
 #include "worker/checkpoint/file_system.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/safetensors.h"
+#include "worker/checkpoint/weight_source.h"
 
 namespace telar::checkpoint {
 
 // Immutable after opening; any number of threads may read. `files` must outlive it.
-class CheckpointReader {
+class CheckpointReader : public WeightSource {
  public:
   // Verifies the manifest, and of each shard its size, its header, and that every chunk is there with the dtype and
   // shape that the manifest gives; tensor bytes are not read. Errors name file and tensor: DATA_LOSS for damage,
   // FAILED_PRECONDITION for a newer format, else as FileSystem.
   static absl::StatusOr<std::unique_ptr<CheckpointReader>> open(FileSystem& files, const std::string& directory);
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const override { return path_; }
   const Manifest& manifest() const { return manifest_; }
 
   // Reads every byte and compares all CRCs. DATA_LOSS names the file and the tensor that is damaged.
@@ -43,6 +44,9 @@ class CheckpointReader {
   // The same for boxes: the elements of each, row-major, one box behind the other.
   absl::Status read_boxes(std::string_view name, TensorKind kind, std::span<const Box> boxes,
                           std::span<std::byte> out) const;
+  // The same of tensors that are stored as f32.
+  absl::Status read_values(std::string_view name, TensorKind kind, std::span<const Box> boxes,
+                           std::span<float> out) const override;
 
  private:
   // What a chunk has of a box.

@@ -125,14 +125,14 @@ absl::Status add_pieces(CheckpointWriter& writer, const FlatLayout& layout, std:
   return absl::OkStatus();
 }
 
-absl::Status load_pieces(const CheckpointReader& reader, const FlatLayout& layout, std::span<const Piece> pieces,
+absl::Status load_pieces(const WeightSource& source, const FlatLayout& layout, std::span<const Piece> pieces,
                          TensorKind kind, const WritePiece& write) {
   std::vector<float> values;
   for (const Piece& piece : pieces) {
     const Parameter& parameter = parameter_of(layout, piece);
     values.resize(static_cast<size_t>(piece.slice.count));
     const auto wanted = boxes(parameter, piece.slice.first, piece.slice.count);
-    auto status = reader.read_boxes(parameter.name, kind, wanted, std::as_writable_bytes(std::span(values)));
+    auto status = source.read_values(parameter.name, kind, wanted, values);
     if (status.ok()) status = write(piece, values);
     if (!status.ok()) return status;
   }

@@ -36,8 +36,8 @@ using WritePiece = std::function<absl::Status(const parallel::Piece& piece, std:
 absl::Status add_pieces(CheckpointWriter& writer, const parallel::FlatLayout& layout,
                         std::span<const parallel::Piece> pieces, TensorKind kind, const ReadPiece& read,
                         int64_t chunk_bytes = kChunkBytes);
-// Reads the pieces, one after another, from a checkpoint of any layout.
-absl::Status load_pieces(const CheckpointReader& reader, const parallel::FlatLayout& layout,
+// Reads the pieces, one after another, from a checkpoint of any layout or from other people's weights.
+absl::Status load_pieces(const WeightSource& source, const parallel::FlatLayout& layout,
                          std::span<const parallel::Piece> pieces, TensorKind kind, const WritePiece& write);
 
 }  // namespace telar::checkpoint
