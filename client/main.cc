@@ -28,6 +28,7 @@ struct CommandLine {
   WatchOptions watch_options;
   LogsOptions logs_options;
   CancelOptions cancel_options;
+  CkptConvertOptions ckpt_convert_options;
   TraceOptions trace_options;
   std::string described_job;
   std::string explained_path;
@@ -157,6 +158,35 @@ void add_trace(CLI::App& app, CommandLine& line) {
   });
 }
 
+void add_ckpt_convert(CLI::App& group, CommandLine& line) {
+  CkptConvertOptions* options = &line.ckpt_convert_options;
+  CLI::App* command = group.add_subcommand(
+      "convert",
+      "Weights of other people into a checkpoint to start from, or a checkpoint into what other people read");
+  command->add_option("from", options->from, "Checkpoint, Hugging Face directory, or llm.c .bin file")->required();
+  command->add_option("to", options->to, "Directory, or for llm.c file, to write; must not be there");
+  command->add_option("--to", options->to_format, "hf, llmc or telar; default: hf of a checkpoint, else telar")
+      ->type_name("FORMAT");
+  command->add_option("--dtype", options->dtype, "f32, bf16 or f16; default: as stored, or as the run computed")
+      ->type_name("TYPE");
+  command->add_option("--shard-size", options->shard_bytes, "Most bytes in one file of an hf directory (default 5GB)")
+      ->transform(CLI::AsSizeValue(true))
+      ->type_name("BYTES");
+  command->add_option("--tokenizer", options->tokenizer, "tokenizer.json to copy along; default: the one that is known")
+      ->type_name("FILE");
+  command->add_flag("--print-model", options->print_model, "Only print the model as a part of a job's spec");
+  command->callback([&line, options] {
+    line.needs_coordinator = false;
+    line.command = [options](Context& context) { return ckpt_convert(context, *options); };
+  });
+}
+
+void add_ckpt(CLI::App& app, CommandLine& line) {
+  CLI::App* group = app.add_subcommand("ckpt", "Checkpoints and other files of weights");
+  group->require_subcommand(1);
+  add_ckpt_convert(*group, line);
+}
+
 // The words that may follow, taken from the parser itself: subcommands first, then the options of the one chosen.
 std::string bash_completion(const CLI::App& app) {
   const auto words = [](const CLI::App& of) {
@@ -256,6 +286,7 @@ int main(int argc, char** argv) {
   add_submit(app, line);
   add_reading(app, line);
   add_following(app, line);
+  add_ckpt(app, line);
   add_trace(app, line);
   add_completion(app, line);
   try {

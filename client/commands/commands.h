@@ -61,6 +61,18 @@ struct TraceOptions {
 // Of files on this machine; asks no coordinator.
 int trace(Context& context, const TraceOptions& options);
 
+struct CkptConvertOptions {
+  std::string from;
+  std::string to;            // Must not be there.
+  std::string to_format;     // hf, llmc or telar; empty: hf of a checkpoint of ours, else telar.
+  std::string dtype;         // f32, bf16 or f16; empty: as the weights are stored or the run computed.
+  uint64_t shard_bytes = 0;  // 0: 5 GB.
+  std::string tokenizer;     // A tokenizer.json to be copied along.
+  bool print_model = false;  // Only print the model, as the part of a spec.
+};
+// Of files on this machine; asks no coordinator.
+int ckpt_convert(Context& context, const CkptConvertOptions& options);
+
 int nodes(Context& context);
 int version(Context& context, bool client_only);
 int explain_field(Context& context, const std::string& path);

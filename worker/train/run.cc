@@ -63,8 +63,8 @@ class Run {
         trace_(plan) {}
 
   absl::StatusOr<RunOutcome> execute() {
-    for (const auto stage : {&Run::open_device, &Run::join_gang, &Run::build, &Run::restore_or_init, &Run::announce,
-                             &Run::train, &Run::finish}) {
+    for (const auto stage : {&Run::open_device, &Run::join_gang, &Run::choose_start, &Run::build, &Run::restore_or_init,
+                             &Run::announce, &Run::train, &Run::finish}) {
       const absl::Status status = (this->*stage)();
       if (!status.ok()) return status;
     }
@@ -98,6 +98,21 @@ class Run {
     return absl::OkStatus();
   }
 
+  // Before anything is allocated: what cannot be loaded is told of at once.
+  absl::Status choose_start() {
+    saved_ = std::make_unique<SavedState>(plan_);
+    // Rank 0 decides which checkpoint, so that all restore the same one.
+    auto chosen = saved_->choose(store_.get());
+    if (!chosen.ok()) return chosen.status();
+    resumed_from_ = *std::move(chosen);
+    if (!resumed_from_.empty()) return saved_->check(resumed_from_);
+    if (spec_.checkpoint().init_from().empty()) return absl::OkStatus();
+    auto weights = saved_->open_weights(spec_.checkpoint().init_from());
+    if (!weights.ok()) return weights.status();
+    first_weights_ = *std::move(weights);
+    return absl::OkStatus();
+  }
+
   absl::Status build() {
     auto dataset = open_dataset(spec_);
     if (!dataset.ok()) return dataset.status();
@@ -125,22 +140,19 @@ class Run {
   }
 
   absl::Status restore_or_init() {
-    saved_ = std::make_unique<SavedState>(plan_);
-    // Rank 0 decides which checkpoint, so that all restore the same one.
-    const auto chosen = saved_->choose(store_.get());
-    if (!chosen.ok()) return chosen.status();
-    if (!chosen->empty()) {
-      const auto position = saved_->restore(*chosen, *replica_);
+    if (!resumed_from_.empty()) {
+      const auto position = saved_->restore(resumed_from_, *replica_);
       if (!position.ok()) return position.status();
       outcome_.step = position->step;
       consumed_samples_ = position->consumed_samples;
-      resumed_from_ = *chosen;
-      spdlog::info("resumed from {} at step {}", *chosen, outcome_.step);
+      spdlog::info("resumed from {} at step {}", resumed_from_, outcome_.step);
       return absl::OkStatus();
     }
     const absl::Status status = replica_->init();
-    if (!status.ok() || spec_.checkpoint().init_from().empty()) return status;
-    return saved_->load_weights(spec_.checkpoint().init_from(), *replica_);
+    if (!status.ok() || first_weights_ == nullptr) return status;
+    const absl::Status loaded = saved_->load_weights(*first_weights_, *replica_);
+    first_weights_.reset();
+    return loaded;
   }
 
   absl::Status announce() {
@@ -420,6 +432,7 @@ class Run {
   std::optional<Dataset> dataset_;
   std::unique_ptr<Replica> replica_;
   std::unique_ptr<SavedState> saved_;
+  std::unique_ptr<checkpoint::WeightSource> first_weights_;  // Until they are loaded.
   std::unique_ptr<MetricsFile> metrics_;
 
   RunOutcome outcome_;

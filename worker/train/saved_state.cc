@@ -10,6 +10,7 @@
 #include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/checkpoint/pieces.h"
 #include "worker/checkpoint/run_files.h"
+#include "worker/convert/open_model.h"
 #include "worker/model/parameters.h"
 #include "worker/train/failure.h"
 
@@ -46,12 +47,12 @@ absl::Status check_fits(const checkpoint::CheckpointReader& reader,
   return with_class(v1::CONFIG, checkpoint::check_has(reader, tensors));
 }
 
-absl::Status load_kind(const checkpoint::CheckpointReader& reader, const KindPair& kind, Replica& replica) {
+absl::Status load_kind(const checkpoint::WeightSource& source, const KindPair& kind, Replica& replica) {
   const auto write = [&](const parallel::Piece& piece, std::span<const float> values) {
     return of_device(replica.write(kind.device, piece, values));
   };
   return with_class(v1::STORAGE,
-                    checkpoint::load_pieces(reader, replica.shape().layout, replica.pieces(), kind.stored, write));
+                    checkpoint::load_pieces(source, replica.shape().layout, replica.pieces(), kind.stored, write));
 }
 
 absl::Status load_step_state(const checkpoint::Manifest& manifest, Replica& replica) {
@@ -118,10 +119,23 @@ absl::StatusOr<std::string> SavedState::choose(backend::KeyValueStore* store) co
   return chosen;
 }
 
+absl::Status SavedState::check(const std::string& path) const {
+  const auto reader = checkpoint::CheckpointReader::open(files_, path);
+  if (!reader.ok()) return with_class(v1::STORAGE, reader.status());
+  // As `telar ckpt convert` makes them.
+  const auto& tensors = (*reader)->manifest().tensors;
+  if (std::none_of(tensors.begin(), tensors.end(), [](const auto& one) { return one.kind == TensorKind::kExpAvg; })) {
+    return with_class(v1::CONFIG,
+                      absl::FailedPreconditionError(absl::StrCat("checkpoint ", path,
+                                                                 ": holds weights only; a run can start from it, by "
+                                                                 "checkpoint.init_from, but not go on")));
+  }
+  return check_fits(**reader, model_tensors(plan_.spec().model()));
+}
+
 absl::StatusOr<Position> SavedState::restore(const std::string& path, Replica& replica) const {
   const auto reader = checkpoint::CheckpointReader::open(files_, path);
   if (!reader.ok()) return with_class(v1::STORAGE, reader.status());
-  if (auto fits = check_fits(**reader, model_tensors(plan_.spec().model())); !fits.ok()) return fits;
   for (const KindPair& kind : kState) {
     const absl::Status status = load_kind(**reader, kind, replica);
     if (!status.ok()) return status;
@@ -132,11 +146,24 @@ absl::StatusOr<Position> SavedState::restore(const std::string& path, Replica& r
   return Position{(*reader)->manifest().step, (*reader)->manifest().consumed_samples};
 }
 
-absl::Status SavedState::load_weights(const std::string& path, Replica& replica) const {
-  const auto reader = checkpoint::CheckpointReader::open(files_, path);
+absl::StatusOr<std::unique_ptr<checkpoint::WeightSource>> SavedState::open_weights(const std::string& path) const {
+  const auto format = convert::format_of(files_, path);
+  if (!format.ok()) return with_class(v1::CONFIG, format.status());
+  if (*format != convert::Format::kTelar) {
+    auto opened = convert::open_model(files_, path);
+    if (!opened.ok()) return with_class(v1::CONFIG, opened.status());
+    const auto same = convert::check_same_model(plan_.spec().model(), opened->model, path);
+    if (!same.ok()) return with_class(v1::CONFIG, same);
+    return std::move(opened->weights);
+  }
+  auto reader = checkpoint::CheckpointReader::open(files_, path);
   if (!reader.ok()) return with_class(v1::CONFIG, reader.status());
-  absl::Status status = check_fits(**reader, model_tensors(plan_.spec().model(), 1));
-  if (status.ok()) status = load_kind(**reader, kState[0], replica);
+  if (auto fits = check_fits(**reader, model_tensors(plan_.spec().model(), 1)); !fits.ok()) return fits;
+  return *std::move(reader);
+}
+
+absl::Status SavedState::load_weights(const checkpoint::WeightSource& weights, Replica& replica) const {
+  const absl::Status status = load_kind(weights, kState[0], replica);
   return status.ok() ? replica.masters_changed() : status;
 }
 

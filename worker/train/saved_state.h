@@ -1,6 +1,7 @@
 // Between a replica and the run's checkpoints: what is saved, which one a start goes on from.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -9,6 +10,7 @@
 #include "worker/backend/collectives.h"
 #include "worker/checkpoint/checkpoint_writer.h"
 #include "worker/checkpoint/file_system.h"
+#include "worker/checkpoint/weight_source.h"
 #include "worker/train/replica.h"
 
 namespace telar::train {
@@ -28,10 +30,15 @@ class SavedState {
   // The checkpoint that all ranks of the gang resume from; empty: none. Rank 0 looks for the newest good one, saying
   // which newer ones it skips and why, and tells the others through `store` (null for a gang of one).
   absl::StatusOr<std::string> choose(backend::KeyValueStore* store) const;
+  // That the checkpoint has all that a resume needs, in the shapes of the spec's model.
+  absl::Status check(const std::string& path) const;
   // Masters and moments from the checkpoint, of whatever layout: this rank's pieces, verified by their CRCs.
   absl::StatusOr<Position> restore(const std::string& path, Replica& replica) const;
-  // Weights only, of another run's checkpoint.
-  absl::Status load_weights(const std::string& path, Replica& replica) const;
+  // Weights to start from: another run's checkpoint, or a model of any format that convert::open_model knows. All but
+  // the tensors' bytes is checked, and that it is a model as the spec's.
+  absl::StatusOr<std::unique_ptr<checkpoint::WeightSource>> open_weights(const std::string& path) const;
+  // This rank's pieces of them.
+  absl::Status load_weights(const checkpoint::WeightSource& weights, Replica& replica) const;
 
   struct Saved {
     std::string path;
