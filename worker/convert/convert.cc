@@ -62,9 +62,9 @@ class Conversion {
         from_(from),
         to_(std::move(to)),
         temp_(absl::StrCat(parent_of(to_), "/.tmp-", base_of(to_))),
-        options_(options) {
-    converted_.dtype = options.to == Format::kTelar ? backend::DType::kF32 : options.dtype.value_or(from.dtype);
-  }
+        options_(options),
+        converted_{.dtype = options.to == Format::kTelar ? backend::DType::kF32 : options.dtype.value_or(from.dtype)},
+        emitter_(*from.weights, converted_.dtype) {}
 
   absl::StatusOr<Converted> run() {
     if (auto status = check_names(); !status.ok()) return status;
@@ -128,7 +128,7 @@ class Conversion {
       return written.ok() ? advance(bytes.size()) : written;
     };
     for (size_t i = 0; i < tensors.size() && status.ok(); ++i) {
-      status = emit(*from_.weights, tensors[i], converted_.dtype, sink);
+      status = emitter_.emit(tensors[i], sink);
     }
     if (status.ok()) status = (*file)->sync();
     return status.ok() ? (*file)->close() : status;
@@ -152,7 +152,7 @@ class Conversion {
         const auto written = (*writer)->append(bytes);
         return written.ok() ? advance(bytes.size()) : written;
       };
-      if (auto status = emit(*from_.weights, tensors[i], converted_.dtype, sink); !status.ok()) return status;
+      if (auto status = emitter_.emit(tensors[i], sink); !status.ok()) return status;
       if (crcs != nullptr) (*crcs)[i] = crc;
     }
     const auto finished = (*writer)->finish();
@@ -284,6 +284,7 @@ class Conversion {
   const std::string to_, temp_;
   const ConvertOptions& options_;
   Converted converted_;
+  Emitter emitter_;
   bool begun_ = false;  // `temp_` is ours.
   uint64_t done_ = 0;
 };

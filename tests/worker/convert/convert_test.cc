@@ -230,7 +230,7 @@ TEST_F(Convert, BandsMakeNoDifference) {
       bytes.insert(bytes.end(), more.begin(), more.end());
       return absl::OkStatus();
     };
-    const auto status = emit(*from.weights, tensor, backend::DType::kF32, sink, band);
+    const auto status = Emitter(*from.weights, backend::DType::kF32, band).emit(tensor, sink);
     EXPECT_TRUE(status.ok()) << status;
     return bytes;
   };

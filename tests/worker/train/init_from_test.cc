@@ -257,7 +257,7 @@ TEST_P(InitFromTest, EveryLayoutGivesPyTorchsNumbers) {
   EXPECT_THAT(std::string(SavedState(plan).open_weights(path).status().message()), HasSubstr("model.ffn is "));
 }
 INSTANTIATE_TEST_SUITE_P(Models, InitFromTest, ::testing::ValuesIn(kConfigs),
-                         [](const auto& info) { return info.param.first; });
+                         [](const auto& model) { return model.param.first; });
 
 // Each folder of TELAR_CONVERT_CASES: hf/ and expected.safetensors that transformers made. Leaves a trained checkpoint
 // in run/ and its logits in ours.safetensors, for transformers to compare with after the export.
