@@ -28,6 +28,14 @@ backend::DType dtype_of(v1::Precision precision) {
   return precision == v1::FP16 ? backend::DType::kF16 : backend::DType::kF32;
 }
 
+// That of the spec, or the one that lies in its prepared data.
+std::string tokenizer_of(FileSystem& files, const v1::JobSpec& spec) {
+  if (spec.tokenizer().path().ends_with(".json")) return spec.tokenizer().path();
+  if (spec.data().format() != v1::DataSpec::PREPARED || spec.data().train().empty()) return "";
+  std::string path = absl::StrCat(spec.data().train(0), "/", kTokenizerName);
+  return files.open(path).ok() ? path : "";
+}
+
 absl::StatusOr<OpenedModel> open_telar(FileSystem& files, const std::string& path) {
   auto reader = checkpoint::CheckpointReader::open(files, path);
   if (!reader.ok()) return reader.status();
@@ -50,7 +58,7 @@ absl::StatusOr<OpenedModel> open_telar(FileSystem& files, const std::string& pat
   // What the run has seen; for whoever reads the model afterwards.
   if (opened.model.max_positions() == 0) opened.model.set_max_positions(spec.batch().sequence_length());
   opened.dtype = dtype_of(spec.precision().compute());
-  if (spec.tokenizer().path().ends_with(".json")) opened.tokenizer = spec.tokenizer().path();
+  opened.tokenizer = tokenizer_of(files, spec);
   if (spec.tokenizer().kind() == v1::TokenizerSpec::BYTE) opened.end_of_document = kByteEndOfDocument;
   opened.weights = *std::move(reader);
   return opened;

@@ -105,7 +105,7 @@ class Run {
     auto chosen = saved_->choose(store_.get());
     if (!chosen.ok()) return chosen.status();
     resumed_from_ = *std::move(chosen);
-    if (!resumed_from_.empty()) return saved_->check(resumed_from_);
+    if (!resumed_from_.empty()) return saved_->check_state(resumed_from_);
     if (spec_.checkpoint().init_from().empty()) return absl::OkStatus();
     auto weights = saved_->open_weights(spec_.checkpoint().init_from());
     if (!weights.ok()) return weights.status();

@@ -119,7 +119,7 @@ absl::StatusOr<std::string> SavedState::choose(backend::KeyValueStore* store) co
   return chosen;
 }
 
-absl::Status SavedState::check(const std::string& path) const {
+absl::Status SavedState::check_state(const std::string& path) const {
   const auto reader = checkpoint::CheckpointReader::open(files_, path);
   if (!reader.ok()) return with_class(v1::STORAGE, reader.status());
   // As `telar ckpt convert` makes them.

@@ -31,7 +31,7 @@ class SavedState {
   // which newer ones it skips and why, and tells the others through `store` (null for a gang of one).
   absl::StatusOr<std::string> choose(backend::KeyValueStore* store) const;
   // That the checkpoint has all that a resume needs, in the shapes of the spec's model.
-  absl::Status check(const std::string& path) const;
+  absl::Status check_state(const std::string& path) const;
   // Masters and moments from the checkpoint, of whatever layout: this rank's pieces, verified by their CRCs.
   absl::StatusOr<Position> restore(const std::string& path, Replica& replica) const;
   // Weights to start from: another run's checkpoint, or a model of any format that convert::open_model knows. All but

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "tests/fakes/rendezvous.h"
+#include "worker/convert/convert.h"
 #include "worker/plan/resolve.h"
 #include "worker/train/failure.h"
 
@@ -369,6 +370,36 @@ TEST_F(RunTest, StartsFromTheWeightsOfAnotherRun) {
   ASSERT_TRUE(run_plan(made).ok());
   const auto value = [](const std::string& line) { return std::stod(line.substr(line.find(' '))); };
   EXPECT_LT(value(losses("b").front()), 0.7 * value(losses("a").front()));
+}
+
+// The same weights in another format: the same losses to the last bit.
+TEST_F(RunTest, StartsFromAHuggingFaceDirectory) {
+  ASSERT_TRUE(run_plan(plan("a", 10)).ok());
+  const std::string ours = (root_ / "a" / "ckpt" / "step-00000010").string(), theirs = (root_ / "hf").string();
+  auto& files = checkpoint::FileSystem::posix();
+  const auto model = convert::open_model(files, ours);
+  ASSERT_TRUE(model.ok()) << model.status();
+  ASSERT_TRUE(convert::convert(files, *model, theirs, {.to = convert::Format::kHuggingFace}).ok());
+  const auto from = [&](const std::string& run_dir, const std::string& path) {
+    v1::RankPlan made = plan(run_dir, 2);
+    made.mutable_spec()->mutable_checkpoint()->set_init_from(path);
+    return made;
+  };
+  ASSERT_TRUE(run_plan(from("b", ours)).ok());
+  ASSERT_TRUE(run_plan(from("c", theirs)).ok());
+  EXPECT_THAT(losses("c"), ::testing::SizeIs(2));
+  EXPECT_EQ(losses("c"), losses("b"));
+
+  // Another model is a mistake in the spec; once the run has a checkpoint of its own, nobody asks for the directory.
+  v1::RankPlan other = from("d", theirs);
+  other.mutable_spec()->mutable_model()->set_rope_theta(5000);
+  const auto refused = run_plan(other);
+  EXPECT_EQ(class_of(refused.status()), v1::CONFIG);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("model.rope_theta is 10000, the spec has 5000"));
+  fs::remove_all(theirs);
+  v1::RankPlan longer = plan("c", 4);
+  longer.mutable_spec()->mutable_checkpoint()->set_init_from(theirs);
+  EXPECT_TRUE(run_plan(longer).ok());
 }
 
 struct BadData {
