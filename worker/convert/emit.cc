@@ -40,7 +40,7 @@ absl::Status Emitter::emit(const StoredTensor& tensor, const Sink& sink) {
     values_.resize(static_cast<size_t>((bottom - top) * columns));
     if (padded) std::fill(values_.begin(), values_.end(), 0.0f);
     for (const Part& part : tensor.parts) {
-      const auto status = tensor.transposed ? turn(tensor, part, top, bottom) : copy(tensor, part, top, bottom);
+      auto status = tensor.transposed ? turn(tensor, part, top, bottom) : copy(tensor, part, top, bottom);
       if (!status.ok()) return status;
     }
     if (auto status = write(tensor, sink); !status.ok()) return status;
@@ -67,7 +67,7 @@ absl::Status Emitter::turn(const StoredTensor& tensor, const Part& part, int64_t
   const int64_t rows = part.shape[0], columns = bottom - top;
   upright_.resize(static_cast<size_t>(rows * columns));
   const Box box{{0, top}, {rows, columns}};
-  const auto status = source_.read_values(part.name, checkpoint::TensorKind::kMaster, std::span(&box, 1), upright_);
+  auto status = source_.read_values(part.name, checkpoint::TensorKind::kMaster, std::span(&box, 1), upright_);
   if (!status.ok()) return status;
   transpose(upright_, rows, columns, values_.data() + part.first, tensor.columns());
   return absl::OkStatus();

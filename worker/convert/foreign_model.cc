@@ -36,7 +36,7 @@ absl::Status ForeignModel::read_values(std::string_view name, checkpoint::Tensor
   const auto read = [&](uint64_t first_byte, std::span<std::byte> bytes) {
     return files_[place.file]->read(place.offset + first_byte, bytes);
   };
-  const auto status = read_boxes(tensor, tensor.parts[found->second.part], place.dtype, read, boxes, out);
+  auto status = read_boxes(tensor, tensor.parts[found->second.part], place.dtype, read, boxes, out);
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat(kind_, " ", path_, ": ", std::string(name), " in ", tensor.name, ": ",
                                                   status.message()));
