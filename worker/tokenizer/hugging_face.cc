@@ -211,7 +211,9 @@ class Reader {
       } else {
         broken(place, "{} is no pair of tokens", shown(entry));
       }
-      parts_.merges.add(token_of(left, place), token_of(right, place), {rank, token_of(left + right, place)});
+      const int32_t left_id = token_of(left, place);
+      const int32_t right_id = token_of(right, place);
+      parts_.merges.add(left_id, right_id, {rank, token_of(left + right, place)});
       ++rank;
     }
   }

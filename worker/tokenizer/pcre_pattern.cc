@@ -27,7 +27,7 @@ using CompileContext = std::unique_ptr<pcre2_compile_context, Freed<pcre2_compil
 using JitStack = std::unique_ptr<pcre2_jit_stack, Freed<pcre2_jit_stack_free>>;
 
 constexpr size_t kJitStackBytes = 8u << 20;  // Grown to as needed; a search that needs more is done without JIT.
-constexpr uint32_t kHeapLimitKib = 4u << 20;
+constexpr uint32_t kHeapLimitKib = 1u << 20;
 // Stands for a byte that is no character: assigned to nothing and never to be.
 constexpr std::string_view kStandIn = "\xEF\xBF\xBE";
 
