@@ -1,6 +1,7 @@
 // Words that were encoded lately, with their ids.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -10,7 +11,7 @@
 
 namespace telar::tokenizer {
 
-// Each word has one place; the last one there stays. For one thread at a time. 2 MiB.
+// A place holds two words, the last ones that were put there. For one thread at a time. 4 MiB.
 class WordCache {
  public:
   static constexpr size_t kMostBytes = 24;
@@ -55,29 +56,31 @@ class WordCache {
     uint8_t size_;
   };
 
-  WordCache() : entries_(size_t{1} << kBits) {}
+  WordCache() : places_(size_t{1} << kBits) {}
 
   // Appends the word's ids; false if it is not there.
   bool find(const Key& key, size_t place, std::vector<int32_t>& ids) const {
-    const Entry& entry = entries_[place];
-    if (entry.first != key.first_ || entry.last != key.last_ || entry.middle != key.middle_ ||
-        entry.size != key.size_) {
-      return false;
+    for (const Entry& entry : places_[place]) {
+      if (entry.first != key.first_ || entry.last != key.last_ || entry.middle != key.middle_ ||
+          entry.size != key.size_) {
+        continue;
+      }
+      ids.insert(ids.end(), entry.ids.begin(), entry.ids.begin() + entry.count);
+      return true;
     }
-    const size_t before = ids.size();
-    ids.resize(before + entry.count);
-    std::memcpy(ids.data() + before, entry.ids.data(), entry.count * sizeof(int32_t));
-    return true;
+    return false;
   }
+  // A word that is not there.
   void put(const Key& key, size_t place, std::span<const int32_t> ids) {
     if (ids.size() > kMostIds) return;
-    Entry& entry = entries_[place];
+    places_[place][1] = places_[place][0];
+    Entry& entry = places_[place][0];
     entry.first = key.first_;
     entry.middle = key.middle_;
     entry.last = key.last_;
     entry.size = key.size_;
     entry.count = static_cast<uint8_t>(ids.size());
-    std::memcpy(entry.ids.data(), ids.data(), ids.size_bytes());
+    std::copy(ids.begin(), ids.end(), entry.ids.begin());
   }
 
  private:
@@ -91,7 +94,7 @@ class WordCache {
     std::array<int32_t, kMostIds> ids;
   };
 
-  std::vector<Entry> entries_;
+  std::vector<std::array<Entry, 2>> places_;
 };
 
 }  // namespace telar::tokenizer
