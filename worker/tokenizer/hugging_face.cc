@@ -428,20 +428,17 @@ class Reader {
 absl::StatusOr<std::unique_ptr<Tokenizer>> open_hugging_face(const v1::TokenizerSpec& spec) {
   const auto text = read_tokenizer_file(spec.path());
   if (!text.ok()) return text.status();
-  const auto refused = [&](const std::string& why) {
-    return absl::InvalidArgumentError("tokenizer file " + spec.path() + ": " + why);
-  };
   try {
     const Json json = Json::parse(*text);
     return make_bpe_tokenizer(Reader(json, spec).read());
   } catch (const Broken& fault) {
-    return refused(fault.what);
+    return refused_file(spec, fault.what);
   } catch (const absl::Status& status) {
     return status;
   } catch (const Json::parse_error& error) {
-    return refused(fmt::format("no JSON from byte {} on", error.byte));
+    return refused_file(spec, fmt::format("no JSON from byte {} on", error.byte));
   } catch (const Json::exception& error) {
-    return refused(error.what());
+    return refused_file(spec, error.what());
   }
 }
 

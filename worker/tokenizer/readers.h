@@ -24,6 +24,9 @@ inline constexpr size_t kMostFileBytes = 256u << 20;
 // A whole file. NOT_FOUND, PERMISSION_DENIED, ...; INVALID_ARGUMENT for what is no regular file or too large.
 absl::StatusOr<std::string> read_tokenizer_file(const std::string& path);
 
+// INVALID_ARGUMENT, in one line whatever of the file is in `why`.
+absl::Status refused_file(const v1::TokenizerSpec& spec, const std::string& why);
+
 // That spec.end_of_document is the text of no token of spec.path.
 absl::Status unknown_end_of_document(const v1::TokenizerSpec& spec);
 

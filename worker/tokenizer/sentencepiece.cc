@@ -335,8 +335,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> open_sentencepiece(const v1::Tokenize
   auto made = model.ok() ? SentencePieceTokenizer::create(*std::move(model), spec.end_of_document()) : model.status();
   if (made.ok()) return made;
   if (absl::IsNotFound(made.status())) return unknown_end_of_document(spec);
-  return absl::InvalidArgumentError(
-      absl::StrCat("tokenizer file ", spec.path(), ": ", std::string(made.status().message())));
+  return refused_file(spec, std::string(made.status().message()));
 }
 
 }  // namespace telar::tokenizer

@@ -73,8 +73,7 @@ class Reader {
  private:
   template <typename... Args>
   absl::Status refused(fmt::format_string<Args...> text, Args&&... args) const {
-    return absl::InvalidArgumentError("tokenizer file " + spec_.path() + ": " +
-                                      fmt::format(text, std::forward<Args>(args)...));
+    return refused_file(spec_, fmt::format(text, std::forward<Args>(args)...));
   }
 
   absl::Status ranks(std::string_view file) {

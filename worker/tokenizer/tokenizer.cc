@@ -1,6 +1,5 @@
 #include "worker/tokenizer/tokenizer.h"
 
-#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -22,20 +21,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOption
 std::string Tokenizer::name_of(int32_t id) const {
   const auto bytes = decode(std::span(&id, 1), true);
   if (!bytes.ok() || bytes->empty()) return absl::StrCat("<", id, ">");
-  std::string name;
-  for (size_t at = 0; at < bytes->size();) {
-    const Character character = character_at(*bytes, at);
-    const auto byte = static_cast<unsigned char>((*bytes)[at]);
-    if (character.code == '\n') {
-      name.append("\\n");
-    } else if (character.code == kNoCodePoint || byte < 0x20 || byte == 0x7F) {
-      name.append(fmt::format("\\x{:02X}", byte));
-    } else {
-      name.append(*bytes, at, character.length);
-    }
-    at += character.length;
-  }
-  return name;
+  return printable(*bytes);
 }
 
 absl::StatusOr<std::string> read_tokenizer_file(const std::string& path) {
@@ -55,6 +41,13 @@ absl::StatusOr<std::string> read_tokenizer_file(const std::string& path) {
   if (file.gcount() != about.st_size)
     return absl::DataLossError(absl::StrCat("tokenizer file ", path, ": cannot be read"));
   return text;
+}
+
+absl::Status refused_file(const v1::TokenizerSpec& spec, const std::string& why) {
+  constexpr size_t kMost = 400;
+  std::string line = printable(std::string_view(why).substr(0, kMost));
+  if (why.size() > kMost) line += "...";
+  return absl::InvalidArgumentError(absl::StrCat("tokenizer file ", spec.path(), ": ", line));
 }
 
 absl::Status unknown_end_of_document(const v1::TokenizerSpec& spec) {

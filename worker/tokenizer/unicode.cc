@@ -1,8 +1,10 @@
 #include "worker/tokenizer/unicode.h"
 
+#include <fmt/format.h>
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -141,6 +143,22 @@ bool is_utf8(std::string_view text) {
     at += character.length;
   }
   return true;
+}
+
+std::string printable(std::string_view text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const Character character = character_at(text, at);
+    if (character.code == '\n') {
+      out.append("\\n");
+    } else if (character.code == kNoCodePoint || character.code < 0x20 || character.code == 0x7F) {
+      fmt::format_to(std::back_inserter(out), "\\x{:02X}", static_cast<unsigned char>(text[at]));
+    } else {
+      out.append(text.substr(at, character.length));
+    }
+    at += character.length;
+  }
+  return out;
 }
 
 const uint8_t* classes() {

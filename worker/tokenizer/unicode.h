@@ -20,6 +20,9 @@ Character character_at(std::string_view text, size_t at);
 void append_utf8(uint32_t code, std::string& out);
 bool is_utf8(std::string_view text);
 
+// For people to read: one line of valid UTF-8, line breaks as \n, other controls and what is not UTF-8 as \xNN.
+std::string printable(std::string_view text);
+
 // Bits of a character's class; a character has all that apply.
 inline constexpr uint8_t kLetter = 1;      // \p{L}
 inline constexpr uint8_t kNumber = 2;      // \p{N}
