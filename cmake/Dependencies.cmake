@@ -18,3 +18,14 @@ find_library(ISAL_LIBRARY isal REQUIRED)
 add_library(isal UNKNOWN IMPORTED)
 set_target_properties(isal PROPERTIES IMPORTED_LOCATION ${ISAL_LIBRARY}
   INTERFACE_INCLUDE_DIRECTORIES ${ISAL_INCLUDE})
+
+# Tokenizers: regular expressions with look-ahead, and Unicode's classes and normal forms. Neither has a CMake package.
+find_path(PCRE2_INCLUDE pcre2.h REQUIRED)
+find_library(PCRE2_LIBRARY pcre2-8 REQUIRED)
+add_library(pcre2 UNKNOWN IMPORTED)
+set_target_properties(pcre2 PROPERTIES IMPORTED_LOCATION ${PCRE2_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${PCRE2_INCLUDE})
+find_path(UTF8PROC_INCLUDE utf8proc.h REQUIRED)
+find_library(UTF8PROC_LIBRARY utf8proc REQUIRED)
+add_library(utf8proc UNKNOWN IMPORTED)
+set_target_properties(utf8proc PROPERTIES IMPORTED_LOCATION ${UTF8PROC_LIBRARY}
+  INTERFACE_INCLUDE_DIRECTORIES ${UTF8PROC_INCLUDE})

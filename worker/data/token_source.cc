@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/data/llmc_format.h"
 #include "worker/data/mapped_file.h"
-#include "worker/data/tokenizer.h"
+#include "worker/tokenizer/tokenizer.h"
 
 namespace telar::data {
 namespace {
@@ -90,8 +90,8 @@ class SegmentedSource : public TokenSource {
       case Encoding::kBytesThenEnd: {
         const bool ends = within + out.size() == segment.tokens;
         fits = widen<uint8_t>(data, within, out.first(out.size() - ends), limit);
-        if (ends) out.back() = kByteEndOfDocument;
-        fits = fits && (!ends || limit > static_cast<uint32_t>(kByteEndOfDocument));
+        if (ends) out.back() = tokenizer::kByteEndOfDocument;
+        fits = fits && (!ends || limit > static_cast<uint32_t>(tokenizer::kByteEndOfDocument));
         break;
       }
     }
@@ -217,9 +217,9 @@ absl::StatusOr<std::vector<std::string>> expand_paths(const std::vector<std::str
 }
 
 absl::StatusOr<std::unique_ptr<TokenSource>> open_text(const std::vector<std::string>& paths, int64_t vocab) {
-  if (vocab < kByteVocab) {
+  if (vocab < tokenizer::kByteVocab) {
     return absl::InvalidArgumentError(
-        absl::StrCat("vocabulary ", vocab, ": text under the byte tokenizer needs at least ", kByteVocab));
+        absl::StrCat("vocabulary ", vocab, ": text under the byte tokenizer needs at least ", tokenizer::kByteVocab));
   }
   return open_segments(paths, vocab, text_segment);
 }

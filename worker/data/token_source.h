@@ -34,7 +34,7 @@ class TokenSource {
 // DATA_LOSS (a shard whose size is not what its header says, with both).
 
 // Text under the byte tokenizer, mapped and tokenised as it is read: a file is a document and ends with
-// kByteEndOfDocument, so n bytes are n + 1 tokens.
+// tokenizer::kByteEndOfDocument, so n bytes are n + 1 tokens.
 absl::StatusOr<std::unique_ptr<TokenSource>> open_text(const std::vector<std::string>& paths, int64_t vocab);
 
 // llm.c token shards, mapped; both versions may be mixed. Layout: docs/formats/shards.md.

@@ -7,6 +7,7 @@
 #include "worker/plan/presets.h"
 #include "worker/plan/problems.h"
 #include "worker/plan/resolve_parallel.h"
+#include "worker/plan/resolve_tokenizer.h"
 
 namespace telar::plan {
 namespace {
@@ -74,15 +75,8 @@ class Resolver {
     if (data.eval().empty() && data.eval_fraction() == 0) data.set_eval_fraction(0.02);
     within("data.eval_fraction", data.eval_fraction(), 0, 0.5);
 
-    v1::TokenizerSpec& tokenizer = *spec_.mutable_tokenizer();
-    const bool text = data.format() == v1::DataSpec::TEXT;
-    if (tokenizer.kind() == v1::TokenizerSpec::KIND_UNSPECIFIED) {
-      tokenizer.set_kind(text ? v1::TokenizerSpec::BYTE : v1::TokenizerSpec::NONE);
-    }
-    if (text != (tokenizer.kind() == v1::TokenizerSpec::BYTE)) {
-      problem("tokenizer.kind", "{} does not go with data.format {}; use {}", text ? "none" : "byte",
-              text ? "text" : "llmc_bin", text ? "byte" : "none");
-    }
+    resolve_tokenizer(spec_, problems_);
+    const v1::TokenizerSpec& tokenizer = spec_.tokenizer();
     v1::ModelSpec& model = *spec_.mutable_model();
     if (tokenizer.kind() == v1::TokenizerSpec::BYTE && model.vocab() == 0) model.set_vocab(257);
     if (tokenizer.kind() == v1::TokenizerSpec::BYTE && model.vocab() < 257) {

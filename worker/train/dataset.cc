@@ -1,7 +1,9 @@
 #include "worker/train/dataset.h"
 
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "worker/train/failure.h"
 
 namespace telar::train {
@@ -12,6 +14,22 @@ absl::StatusOr<std::unique_ptr<data::TokenSource>> open(const v1::DataSpec& spec
                                                         int64_t vocab) {
   const std::vector<std::string> list(paths.begin(), paths.end());
   return spec.format() == v1::DataSpec::LLMC_BIN ? data::open_llmc_bin(list, vocab) : data::open_text(list, vocab);
+}
+
+absl::Status open_tokenizer(const v1::JobSpec& spec, Dataset& set) {
+  const v1::TokenizerSpec& wanted = spec.tokenizer();
+  if (wanted.kind() == v1::TokenizerSpec::NONE || wanted.kind() == v1::TokenizerSpec::KIND_UNSPECIFIED) {
+    return absl::OkStatus();
+  }
+  auto opened = tokenizer::open(wanted);
+  if (!opened.ok()) return opened.status();
+  if (static_cast<uint32_t>((*opened)->vocab_size()) > spec.model().vocab()) {
+    return absl::InvalidArgumentError(absl::StrCat("model.vocab: ", spec.model().vocab(), " is smaller than the ",
+                                                   (*opened)->vocab_size(), " of tokenizer ",
+                                                   wanted.path().empty() ? "byte" : wanted.path()));
+  }
+  set.tokenizer = *std::move(opened);
+  return absl::OkStatus();
 }
 
 absl::Status open_into(const v1::JobSpec& spec, Dataset& set) {
@@ -43,8 +61,7 @@ absl::Status open_into(const v1::JobSpec& spec, Dataset& set) {
   set.eval.emplace(*eval_sampler);
   set.train_tokens = train_range.count;
   set.eval_tokens = eval_range.count;
-  if (spec.tokenizer().kind() == v1::TokenizerSpec::BYTE) set.tokenizer = data::make_byte_tokenizer();
-  return absl::OkStatus();
+  return open_tokenizer(spec, set);
 }
 
 }  // namespace

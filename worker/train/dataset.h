@@ -8,7 +8,7 @@
 #include "telar/v1/spec.pb.h"
 #include "worker/data/sampler.h"
 #include "worker/data/token_source.h"
-#include "worker/data/tokenizer.h"
+#include "worker/tokenizer/tokenizer.h"
 
 namespace telar::train {
 
@@ -19,10 +19,10 @@ struct Dataset {
   std::optional<data::Sampler> eval;
   uint64_t train_tokens = 0;
   uint64_t eval_tokens = 0;
-  std::unique_ptr<data::Tokenizer> tokenizer;  // Null when the data is ids already.
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // Null when the data is ids already.
 };
 
-// Errors are of class DATA and name the file.
+// Errors are of class DATA and name the file; one of them is a model.vocab below the tokenizer's.
 absl::StatusOr<Dataset> open_dataset(const v1::JobSpec& spec);
 
 }  // namespace telar::train

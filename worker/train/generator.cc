@@ -32,21 +32,22 @@ int32_t draw(const std::vector<float>& logits, double temperature, double unifor
 
 }  // namespace
 
-absl::StatusOr<std::string> generate(Replica& replica, const data::Tokenizer* tokenizer) {
+absl::StatusOr<std::string> generate(Replica& replica, const tokenizer::Tokenizer* tokenizer) {
   const v1::JobSpec& spec = replica.shape().spec;
   const size_t window = spec.batch().sequence_length();
   const int32_t end = tokenizer != nullptr ? tokenizer->end_of_document() : -1;
   std::vector<int32_t> ids;
-  if (tokenizer != nullptr) ids = tokenizer->encode(spec.sample().prompt());
+  if (tokenizer != nullptr) ids = tokenizer->encode(spec.sample().prompt(), {.special_tokens = true});
   if (ids.empty()) ids.push_back(std::max(end, 0));
   const size_t prompt = ids.size();
   std::mt19937_64 random(spec.seed() ^ model::tensor_stream("sample"));
   std::uniform_real_distribution<double> uniform(0, 1);
   for (uint32_t i = 0; i < spec.sample().tokens(); ++i) {
     const size_t first = ids.size() > window ? ids.size() - window : 0;
-    const auto logits =
-        replica.next_logits(std::span(ids).subspan(first), static_cast<int32_t>(ids.size() - first - 1));
+    auto logits = replica.next_logits(std::span(ids).subspan(first), static_cast<int32_t>(ids.size() - first - 1));
     if (!logits.ok()) return logits.status();
+    // A vocabulary may be padded beyond the tokenizer's: no text stands for those ids.
+    if (tokenizer != nullptr) logits->resize(std::min(logits->size(), static_cast<size_t>(tokenizer->vocab_size())));
     const int32_t next = draw(*logits, spec.sample().temperature(), uniform(random));
     if (next == end) break;
     ids.push_back(next);

@@ -4,14 +4,15 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "worker/data/tokenizer.h"
+#include "worker/tokenizer/tokenizer.h"
 #include "worker/train/replica.h"
 
 namespace telar::train {
 
 // Continues spec.sample.prompt by spec.sample.tokens tokens drawn at spec.sample.temperature; stops at the end of a
-// document. Deterministic: draws are keyed by the run's seed. Without a tokenizer, ids separated by spaces.
-// The whole prefix is computed anew for each token: meant for a look at a run's end, not for serving.
-absl::StatusOr<std::string> generate(Replica& replica, const data::Tokenizer* tokenizer);
+// document. Special tokens that the prompt spells out count as such. Deterministic: draws are keyed by the run's seed.
+// Without a tokenizer, ids separated by spaces. The whole prefix is computed anew for each token: meant for a look at a
+// run's end, not for serving.
+absl::StatusOr<std::string> generate(Replica& replica, const tokenizer::Tokenizer* tokenizer);
 
 }  // namespace telar::train

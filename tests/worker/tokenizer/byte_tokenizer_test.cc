@@ -1,4 +1,4 @@
-#include "worker/data/tokenizer.h"
+#include "worker/tokenizer/tokenizer.h"
 
 #include <string>
 #include <vector>
@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace telar::data {
+namespace telar::tokenizer {
 namespace {
 
 TEST(ByteTokenizer, RoundTripsEveryByte) {
@@ -37,4 +37,4 @@ TEST(ByteTokenizer, RefusesForeignIdsByPlace) {
 }
 
 }  // namespace
-}  // namespace telar::data
+}  // namespace telar::tokenizer
