@@ -13,12 +13,14 @@ enum ExitCode : int {
   kTimedOut = 6,     // --wait-timeout passed; the job goes on.
   kRefused = 7,      // The coordinator said no: a wrong state, no capacity, or an error of its own.
   kLost = 8,         // A stream broke and could not be resumed within --timeout.
+  kDamaged = 9,      // A file is not what it should be: data that is cut short, changed, or not what it says.
 };
 
 // For --help.
 inline constexpr const char* kExitCodeHelp =
     "Exit codes: 0 ok or detached, 1 job failed, 2 bad usage or spec, 3 job cancelled, 4 not found,\n"
-    "5 coordinator unreachable, 6 wait timed out, 7 refused by the coordinator, 8 connection lost.\n"
+    "5 coordinator unreachable, 6 wait timed out, 7 refused by the coordinator, 8 connection lost,\n"
+    "9 damaged data.\n"
     "watch, logs -f, submit --watch and submit --wait end with the code of the job.";
 
 }  // namespace telar::client

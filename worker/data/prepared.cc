@@ -204,6 +204,9 @@ absl::StatusOr<std::vector<MegatronShard>> open_shards(const std::string& direct
   std::vector<MegatronShard> shards;
   for (const ShardFiles& told : dataset.shards) {
     auto shard = MegatronShard::open(absl::StrCat(directory, "/", told.name, ".bin"));
+    if (absl::IsNotFound(shard.status())) {  // The dataset is there; a part of it is not.
+      return absl::DataLossError(absl::StrCat(shard.status().message(), ", but ", kDatasetFile, " names it"));
+    }
     if (!shard.ok()) return shard.status();
     const std::pair<uint64_t, uint64_t> pairs[] = {{shard->bytes().size(), told.bin_bytes},
                                                    {shard->index_bytes().size(), told.idx_bytes},

@@ -106,9 +106,6 @@ class Run {
   Run(const Options& options, const std::vector<Input>& inputs, Output& output)
       : options_(options), inputs_(inputs), output_(output) {
     for (const Input& input : inputs) progress_.total_bytes += input.bytes;
-    const Position& from = output.state().position;
-    for (uint64_t file = 0; file < from.file && file < inputs.size(); ++file)
-      progress_.resumed_bytes += inputs[file].bytes;
     if (std::any_of(inputs.begin(), inputs.end(), [](const Input& input) { return input.path == "-"; })) {
       progress_.total_bytes = 0;
     }

@@ -19,10 +19,9 @@ inline constexpr const char* kSkippedFile = "skipped.txt";
 inline constexpr uint64_t kShardTokens = 100'000'000;
 
 struct Progress {
-  uint64_t read_bytes = 0;     // Of the inputs as they are on the disk.
-  uint64_t total_bytes = 0;    // Of all inputs; 0: not known.
-  uint64_t resumed_bytes = 0;  // What of read_bytes an earlier run had read.
-  uint64_t documents = 0;      // These include what an earlier run had done.
+  uint64_t read_bytes = 0;   // Of the inputs as they are on the disk, what an earlier run read among them.
+  uint64_t total_bytes = 0;  // Of all inputs; 0: not known.
+  uint64_t documents = 0;    // These include what an earlier run had done.
   uint64_t tokens = 0;
   uint64_t skipped = 0;
   uint64_t shards = 0;  // Published.
