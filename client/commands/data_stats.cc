@@ -74,13 +74,13 @@ std::string as_tables(const prepare::OpenData& data, const prepare::DataStats& s
   if (const auto ratio = bytes_per_token(data, stats)) {
     facts.add({"bytes per token", absl::StrFormat("%.3f", *ratio)});
   }
-  std::string text = facts.text(false);
   if (stats.has_documents) {
-    facts = Table({"", ""});
     facts.add({"tokens per document",
                absl::StrFormat("mean %.1f, min %d, p10 %d, p50 %d, p90 %d, p99 %d, max %d", mean(stats), stats.shortest,
                                stats.p10, stats.median, stats.p90, stats.p99, stats.longest)});
-    text += facts.text(false);
+  }
+  std::string text = facts.text(false);
+  if (stats.has_documents) {
     Table lengths({"TOKENS FROM", "DOCUMENTS", "SHARE"});
     for (const auto& [from, documents] : stats.lengths) {
       lengths.add({absl::StrCat(from), absl::StrCat(documents), share(documents, stats.documents)});

@@ -76,12 +76,17 @@ class Resolver {
 
     v1::TokenizerSpec& tokenizer = *spec_.mutable_tokenizer();
     const bool text = data.format() == v1::DataSpec::TEXT;
-    if (tokenizer.kind() == v1::TokenizerSpec::KIND_UNSPECIFIED) {
+    // Prepared data tells its tokenizer itself, to the workers, which also compare it with one that is given here.
+    const bool prepared = data.format() == v1::DataSpec::PREPARED;
+    if (tokenizer.kind() == v1::TokenizerSpec::KIND_UNSPECIFIED && !prepared) {
       tokenizer.set_kind(text ? v1::TokenizerSpec::BYTE : v1::TokenizerSpec::NONE);
     }
-    if (text != (tokenizer.kind() == v1::TokenizerSpec::BYTE)) {
+    if (!prepared && text != (tokenizer.kind() == v1::TokenizerSpec::BYTE)) {
       problem("tokenizer.kind", "{} does not go with data.format {}; use {}", text ? "none" : "byte",
-              text ? "text" : "llmc_bin", text ? "byte" : "none");
+              text                                      ? "text"
+              : data.format() == v1::DataSpec::MEGATRON ? "megatron"
+                                                        : "llmc_bin",
+              text ? "byte" : "none");
     }
     v1::ModelSpec& model = *spec_.mutable_model();
     if (tokenizer.kind() == v1::TokenizerSpec::BYTE && model.vocab() == 0) model.set_vocab(257);
@@ -115,7 +120,11 @@ class Resolver {
     }
     const bool gpt2 = model.architecture() == v1::GPT2;
     positive("model.layers", model.layers());
-    positive("model.vocab", model.vocab());
+    if (model.vocab() == 0 && spec_.data().format() == v1::DataSpec::PREPARED) {
+      problem("model.vocab", "not given; it is the vocabulary of the data's tokenizer, which telar data stats prints");
+    } else {
+      positive("model.vocab", model.vocab());
+    }
     positive("model.ffn", model.ffn());
     if (!positive("model.hidden", model.hidden()) || !positive("model.heads", model.heads())) return;
     if (model.heads() * model.head_dim() != model.hidden() && (gpt2 || model.hidden() % model.heads() != 0)) {

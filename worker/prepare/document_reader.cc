@@ -98,8 +98,7 @@ absl::StatusOr<bool> DocumentReader::add_lines(Chunk& chunk) {
     any = any || !ends;
     if (ends || jsonl) break;
   }
-  std::string_view document = std::string_view(chunk.bytes).substr(begin);
-  if (!jsonl) document = without_break(document);
+  const std::string_view document = without_break(std::string_view(chunk.bytes).substr(begin));
   chunk.pieces.push_back({begin, document.size(), line, at_});
   return true;
 }

@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "worker/data/prepared.h"
+#include "worker/data/sharded_source.h"
 #include "worker/train/failure.h"
 
 namespace telar::train {
@@ -11,12 +13,33 @@ absl::StatusOr<std::unique_ptr<data::TokenSource>> open(const v1::DataSpec& spec
                                                         const google::protobuf::RepeatedPtrField<std::string>& paths,
                                                         int64_t vocab) {
   const std::vector<std::string> list(paths.begin(), paths.end());
-  return spec.format() == v1::DataSpec::LLMC_BIN ? data::open_llmc_bin(list, vocab) : data::open_text(list, vocab);
+  switch (spec.format()) {
+    case v1::DataSpec::LLMC_BIN:
+      return data::open_llmc_bin(list, vocab);
+    case v1::DataSpec::MEGATRON:
+      return data::open_megatron(list, vocab);
+    case v1::DataSpec::PREPARED:
+      return data::open_prepared(list, vocab);
+    default:
+      return data::open_text(list, vocab);
+  }
+}
+
+// The tokenizer of a complete spec: the job's, or that of the prepared data, which has to be the same if both are told.
+absl::StatusOr<v1::TokenizerSpec> tokenizer_spec(const v1::JobSpec& spec) {
+  if (spec.data().format() != v1::DataSpec::PREPARED) return spec.tokenizer();
+  std::vector<std::string> paths(spec.data().train().begin(), spec.data().train().end());
+  paths.insert(paths.end(), spec.data().eval().begin(), spec.data().eval().end());
+  if (auto status = data::check_tokenizer(paths, spec.tokenizer()); !status.ok()) return status;
+  if (spec.tokenizer().kind() == v1::TokenizerSpec::NONE) return spec.tokenizer();
+  return data::prepared_tokenizer(paths);
 }
 
 absl::Status open_into(const v1::JobSpec& spec, Dataset& set) {
   const int64_t vocab = spec.model().vocab();
   const uint32_t sequence = spec.batch().sequence_length();
+  const auto tokenizer = tokenizer_spec(spec);
+  if (!tokenizer.ok()) return tokenizer.status();
   auto train = open(spec.data(), spec.data().train(), vocab);
   if (!train.ok()) return train.status();
   set.train_source = *std::move(train);
@@ -43,7 +66,7 @@ absl::Status open_into(const v1::JobSpec& spec, Dataset& set) {
   set.eval.emplace(*eval_sampler);
   set.train_tokens = train_range.count;
   set.eval_tokens = eval_range.count;
-  if (spec.tokenizer().kind() == v1::TokenizerSpec::BYTE) set.tokenizer = data::make_byte_tokenizer();
+  if (tokenizer->kind() == v1::TokenizerSpec::BYTE) set.tokenizer = data::make_byte_tokenizer();
   return absl::OkStatus();
 }
 
