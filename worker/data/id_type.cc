@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 namespace telar::data {
 namespace {
@@ -27,10 +28,15 @@ auto with_type(IdType type, const Use& use) {
 }
 
 template <typename T>
-T load(const std::byte* data, uint64_t index) {
-  T value;
-  std::memcpy(&value, data + index * sizeof(T), sizeof(T));
-  return value;
+int64_t load(const std::byte* data, uint64_t index) {
+  if constexpr (std::is_same_v<T, int8_t>) {
+    const int64_t value = load<uint8_t>(data, index);
+    return value < 128 ? value : value - 256;
+  } else {
+    T value;
+    std::memcpy(&value, data + index * sizeof(T), sizeof(T));
+    return static_cast<int64_t>(value);
+  }
 }
 
 }  // namespace
@@ -49,7 +55,7 @@ size_t widen(IdType type, const std::byte* data, uint64_t first, std::span<int32
     using T = decltype(example);
     int64_t least = 0, greatest = 0;
     for (size_t at = 0; at < out.size(); ++at) {
-      const auto id = static_cast<int64_t>(load<T>(data, first + at));
+      const int64_t id = load<T>(data, first + at);
       least = std::min(least, id);
       greatest = std::max(greatest, id);
       out[at] = static_cast<int32_t>(id);
@@ -57,7 +63,7 @@ size_t widen(IdType type, const std::byte* data, uint64_t first, std::span<int32
     if (least >= 0 && greatest < limit) return out.size();
     size_t bad = 0;
     for (; bad < out.size(); ++bad) {
-      const auto id = static_cast<int64_t>(load<T>(data, first + bad));
+      const int64_t id = load<T>(data, first + bad);
       if (id < 0 || id >= limit) break;
     }
     return bad;
@@ -65,7 +71,7 @@ size_t widen(IdType type, const std::byte* data, uint64_t first, std::span<int32
 }
 
 int64_t id_at(IdType type, const std::byte* data, uint64_t index) {
-  return with_type(type, [&](auto example) { return static_cast<int64_t>(load<decltype(example)>(data, index)); });
+  return with_type(type, [&](auto example) { return load<decltype(example)>(data, index); });
 }
 
 }  // namespace telar::data

@@ -44,7 +44,7 @@ uint32_t crc(const Json& object, const char* key) {
 
 // A name inside the directory.
 std::string plain_name(const Json& object, const char* key) {
-  const auto name = object.at(key).get<std::string>();
+  auto name = object.at(key).get<std::string>();
   if (name.empty() || name[0] == '.' || name.find('/') != std::string::npos) {
     throw Malformed(absl::StrCat(key, " is '", name, "', not a name in this directory"));
   }

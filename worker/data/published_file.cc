@@ -65,7 +65,7 @@ absl::Status PublishedFile::append(std::span<const std::byte> bytes) {
 }
 
 absl::Status PublishedFile::flush() {
-  const absl::Status status = write_all(file_, buffer_, temporary_);
+  absl::Status status = write_all(file_, buffer_, temporary_);
   buffer_.clear();
   return status;
 }

@@ -166,7 +166,7 @@ absl::Status check_prepared(const std::string& directory) {
   const auto shards = data::open_shards(directory, *dataset);
   if (!shards.ok()) return shards.status();
   for (size_t i = 0; i < shards->size(); ++i) {
-    const auto status = check_shard((*shards)[i], dataset->shards[i], dataset->tokenizer);
+    auto status = check_shard((*shards)[i], dataset->shards[i], dataset->tokenizer);
     if (!status.ok()) return status;
   }
   return data::prepared_tokenizer({directory}).status();

@@ -165,7 +165,7 @@ absl::Status Output::finish() {
   if (auto status = close_shard(); !status.ok()) return status;
   if (options_.format == Format::kPrepared) {
     const data::PreparedDataset dataset{tokenizer_, state_.documents, state_.tokens, state_.text_bytes, state_.shards};
-    const auto status = data::publish_file(directory_, data::kDatasetFile, data::dataset_text(dataset));
+    auto status = data::publish_file(directory_, data::kDatasetFile, data::dataset_text(dataset));
     if (!status.ok()) return status;
   }
   const std::string path = directory_ + "/" + kStateFile;

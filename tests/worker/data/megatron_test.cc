@@ -105,6 +105,22 @@ TEST(Megatron, ForeignIdsAreNamed) {
   EXPECT_TRUE(source->read(2, good).ok());
 }
 
+TEST(IdTypes, EveryTypeIsWidenedAndItsLimitsAreSeen) {
+  const std::string bytes = bytes_of(int64_t{-2}) + bytes_of(int64_t{0x7f});
+  const auto* data = reinterpret_cast<const std::byte*>(bytes.data());
+  for (const IdType type : {IdType::kU8, IdType::kI8, IdType::kI16, IdType::kI32, IdType::kI64, IdType::kU16}) {
+    const bool is_signed = type != IdType::kU8 && type != IdType::kU16;
+    const int64_t first = is_signed ? -2 : type == IdType::kU8 ? 0xfe : 0xfffe;
+    EXPECT_EQ(id_at(type, data, 0), first);
+    const uint64_t last = 8 / size_of(type);
+    std::vector<int32_t> ids(1);
+    EXPECT_EQ(widen(type, data, last, ids, 0x80), 1u);
+    EXPECT_EQ(ids[0], 0x7f);
+    EXPECT_EQ(widen(type, data, last, ids, 0x7f), 0u);
+    EXPECT_EQ(widen(type, data, 0, ids, 0x10000), is_signed ? 0u : 1u);
+  }
+}
+
 // Each case breaks a good pair; what is said names the index, the place and the value.
 class BrokenIndex : public testing::Test {
  protected:
