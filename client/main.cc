@@ -13,6 +13,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "client/commands/commands.h"
+#include "client/commands/data.h"
 #include "client/commands/exit_codes.h"
 #include "client/commands/report.h"
 #include "common/process.h"
@@ -29,6 +30,9 @@ struct CommandLine {
   LogsOptions logs_options;
   CancelOptions cancel_options;
   CkptConvertOptions ckpt_convert_options;
+  DataPrepareOptions data_prepare_options;
+  DataOptions data_check_options, data_stats_options;
+  DataPeekOptions data_peek_options;
   TraceOptions trace_options;
   std::string described_job;
   std::string explained_path;
@@ -144,6 +148,65 @@ void add_following(CLI::App& app, CommandLine& line) {
       [&line, ending] { line.command = [ending](Context& context) { return cancel(context, *ending); }; });
 }
 
+void add_tokenizer(CLI::App& command, TokenizerOptions& options) {
+  command.add_option("--tokenizer", options.tokenizer, "Its file, or byte")->type_name("FILE");
+  command.add_option("--tokenizer-kind", options.kind, "hugging_face, tiktoken or sentencepiece; default: by the name");
+  command.add_option("--pattern", options.pattern,
+                     "How tiktoken cuts words: gpt2, cl100k, o200k, llama3, or a pattern");
+}
+
+void add_data_prepare(CLI::App& data, CommandLine& line) {
+  DataPrepareOptions* options = &line.data_prepare_options;
+  CLI::App* command = data.add_subcommand("prepare", "Turn text or JSONL into shards of token ids; goes on if killed");
+  command->add_option("input", options->inputs, "Files, globs, or - ; .gz and .zst are unpacked")->required();
+  command->add_option("--out", options->out, "Directory to write")->required()->type_name("DIR");
+  add_tokenizer(*command, options->tokenizer);
+  command->add_option("--end-of-document", options->tokenizer.end_of_document, "Token behind each document, as text");
+  command->add_option("--format", options->format, "prepared, megatron or llmc")->capture_default_str();
+  command->add_option("--input", options->input, "What files are: auto (by name), text, jsonl")->capture_default_str();
+  command->add_option("--field", options->field, "Where JSONL has the text")->capture_default_str();
+  auto* cut = command->add_option("--documents", options->documents, "A text's documents: file or paragraphs");
+  command->add_option("--separator", options->separator, "A line that ends a document of a text")->excludes(cut);
+  command->add_option("--threads", options->threads, "That tokenize; default: one a core");
+  command->add_option("--shard-tokens", options->shard_tokens, "Most tokens of a shard; default 100000000");
+  command->add_option("--on-error", options->on_error, "At a faulty document: stop or skip")->capture_default_str();
+  command->add_option("--max-documents", options->max_documents, "Stop behind so many");
+  command->callback(
+      [&line, options] { line.command = [options](Context& context) { return data_prepare(context, *options); }; });
+}
+
+void add_data_options(CLI::App& command, DataOptions& options) {
+  command.add_option("path", options.paths, "Prepared dataset, or .bin files of Megatron or llm.c")->required();
+  add_tokenizer(command, options.tokenizer);
+  command.add_option("--vocab", options.vocabulary, "Ids have to be below this, where the data does not tell");
+  command.add_option("--end-of-document-id", options.end_of_document, "Id behind documents, where it does not tell");
+}
+
+void add_data(CLI::App& app, CommandLine& line) {
+  CLI::App* data = app.add_subcommand("data", "Prepare training data, check it, look at it; on this machine");
+  data->require_subcommand(1);
+  data->callback([&line] { line.needs_coordinator = false; });
+  add_data_prepare(*data, line);
+  DataOptions* checking = &line.data_check_options;
+  CLI::App* command = data->add_subcommand("check", "Read all of it; says what is wrong first, and where");
+  add_data_options(*command, *checking);
+  command->callback(
+      [&line, checking] { line.command = [checking](Context& context) { return data_check(context, *checking); }; });
+  DataPeekOptions* peeking = &line.data_peek_options;
+  command = data->add_subcommand("peek", "Show some tokens, as text where the tokenizer is known");
+  add_data_options(*command, peeking->data);
+  auto* document = command->add_option("--document", peeking->document, "From the start of this document, from 0");
+  command->add_option("--position", peeking->position, "From this token on, from 0")->excludes(document);
+  command->add_option("--tokens", peeking->tokens, "How many")->capture_default_str();
+  command->callback(
+      [&line, peeking] { line.command = [peeking](Context& context) { return data_peek(context, *peeking); }; });
+  DataOptions* measuring = &line.data_stats_options;
+  command = data->add_subcommand("stats", "Count documents, tokens, lengths, and the most frequent ids");
+  add_data_options(*command, *measuring);
+  command->callback(
+      [&line, measuring] { line.command = [measuring](Context& context) { return data_stats(context, *measuring); }; });
+}
+
 void add_trace(CLI::App& app, CommandLine& line) {
   TraceOptions* options = &line.trace_options;
   CLI::App* command =
@@ -189,8 +252,14 @@ void add_ckpt(CLI::App& app, CommandLine& line) {
 
 // The words that may follow, taken from the parser itself: subcommands first, then the options of the one chosen.
 std::string bash_completion(const CLI::App& app) {
-  const auto words = [](const CLI::App& of) {
+  const auto every = [](const CLI::App*) { return true; };
+  const std::function<std::string(const CLI::App&)> words = [&](const CLI::App& of) {
     std::string all;
+    // The commands below this one, and what they take.
+    for (const CLI::App* command :
+         of.get_parent() == nullptr ? std::vector<const CLI::App*>{} : of.get_subcommands(every)) {
+      all += command->get_name() + " " + words(*command);
+    }
     for (const CLI::Option* option : of.get_options()) {
       for (const std::string& name : option->get_lnames()) all += "--" + name + " ";
       for (const std::string& name : option->get_snames()) all += "-" + name + " ";
@@ -198,7 +267,7 @@ std::string bash_completion(const CLI::App& app) {
     return all;
   };
   std::string names, cases;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+  for (const CLI::App* command : app.get_subcommands(every)) {
     names += command->get_name() + " ";
     cases += "      " + command->get_name() + ") words=\"" + words(*command) + words(app) + "\"; break ;;\n";
   }
@@ -287,6 +356,7 @@ int main(int argc, char** argv) {
   add_reading(app, line);
   add_following(app, line);
   add_ckpt(app, line);
+  add_data(app, line);
   add_trace(app, line);
   add_completion(app, line);
   try {

@@ -1,7 +1,9 @@
 # deploy/packages.txt names the Debian packages that bring these.
 find_package(Threads REQUIRED)
 find_package(SQLite3 REQUIRED)
-foreach(package gRPC prometheus-cpp yaml-cpp nlohmann_json CLI11 spdlog GTest Gloo)
+find_package(OpenSSL REQUIRED)
+find_package(ZLIB REQUIRED)
+foreach(package gRPC prometheus-cpp yaml-cpp nlohmann_json CLI11 spdlog GTest Gloo zstd)
   find_package(${package} CONFIG REQUIRED)
 endforeach()
 find_package(OneDnn REQUIRED)

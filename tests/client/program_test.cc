@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <vector>
@@ -119,6 +120,24 @@ TEST_F(ProgramTest, OtherSignalsEndIt) {
   coordinator.service.wait_for_streams(1);
   kill(child, SIGTERM);
   EXPECT_EQ(finish(child), 128 + SIGTERM);
+}
+
+TEST_F(ProgramTest, DataCommandsNeedNoCoordinator) {
+  const std::string input = directory_ + "in.txt", set = directory_ + "set";
+  std::ofstream(input) << "hello";
+  EXPECT_EQ(run({"--coordinator", "nowhere", "data", "prepare", input, "--out", set}), 0) << err();
+  EXPECT_EQ(run({"data", "check", set, "-o", "json"}), 0) << err();
+  EXPECT_NE(out().find("\"tokens\": 6"), std::string::npos) << out();
+  EXPECT_EQ(run({"data", "peek", set, "--document", "0", "--tokens", "2"}), 0) << err();
+  EXPECT_EQ(out(), "--- document 0, token 0 of 6\nhe\n");
+  EXPECT_EQ(run({"data", "stats", set}), 0) << err();
+  std::ofstream(set + "/shard-00000.bin", std::ios::app) << "x";
+  EXPECT_EQ(run({"data", "check", set}), 1);
+  EXPECT_EQ(run({"data", "prepare", directory_ + "none", "--out", set + "2"}), 4);
+  EXPECT_EQ(run({"data"}), 2);
+  EXPECT_EQ(run({"data", "prepare", input}), 2);
+  EXPECT_EQ(run({"data", "peek", set, "--document", "0", "--position", "0"}), 2);
+  std::filesystem::remove_all(set);
 }
 
 TEST_F(ProgramTest, CompletionIsValidShell) {

@@ -76,6 +76,10 @@ class SegmentedSource : public TokenSource {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<std::unique_ptr<Documents>> documents(int32_t) const override {
+    return absl::FailedPreconditionError("these files do not tell where documents end");
+  }
+
  private:
   static absl::Status copy(const Segment& segment, uint64_t within, std::span<int32_t> out, uint32_t limit) {
     const std::byte* data = segment.file.bytes().data();

@@ -12,6 +12,14 @@
 
 namespace telar::data {
 
+class Documents {
+ public:
+  virtual ~Documents() = default;
+  virtual uint64_t count() const = 0;
+  // Position behind document i's last token, its end-of-document token included; ascending; end(count() - 1) == size().
+  virtual uint64_t end(uint64_t index) const = 0;
+};
+
 // Immutable after opening; read() may be called from several threads at once. Positions are 64 bits throughout.
 class TokenSource {
  public:
@@ -25,6 +33,9 @@ class TokenSource {
   // Looks at every token now, at the cost of reading all files once, so that a vocabulary that is too small is found
   // before the run instead of during it. DATA_LOSS as of read().
   virtual absl::Status check_vocab(int64_t limit) const = 0;
+  // The documents, in order, for formats that tell or end each with the token `end_of_document` (-1: not known); may
+  // read all tokens once. FAILED_PRECONDITION where there is no telling.
+  virtual absl::StatusOr<std::unique_ptr<Documents>> documents(int32_t end_of_document) const = 0;
 };
 
 // Both take paths and globs. A path that exists is taken as it stands, else it is a glob, expanded in the order of

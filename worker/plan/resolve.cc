@@ -109,7 +109,11 @@ class Resolver {
     }
     const bool gpt2 = model.architecture() == v1::GPT2;
     positive("model.layers", model.layers());
-    positive("model.vocab", model.vocab());
+    if (model.vocab() == 0 && spec_.data().format() == v1::DataSpec::PREPARED) {
+      problem("model.vocab", "not given; it is the vocabulary of the data's tokenizer, which telar data stats prints");
+    } else {
+      positive("model.vocab", model.vocab());
+    }
     positive("model.ffn", model.ffn());
     if (!positive("model.hidden", model.hidden()) || !positive("model.heads", model.heads())) return;
     if (model.heads() * model.head_dim() != model.hidden() && (gpt2 || model.hidden() % model.heads() != 0)) {

@@ -23,6 +23,9 @@ class CountingSource : public TokenSource {
     return absl::OkStatus();
   }
   absl::Status check_vocab(int64_t) const override { return absl::OkStatus(); }
+  absl::StatusOr<std::unique_ptr<Documents>> documents(int32_t) const override {
+    return absl::FailedPreconditionError("a count has no documents");
+  }
 
  private:
   uint64_t size_;

@@ -53,6 +53,31 @@ TEST(Resolve, FillsDefaultsAndIsIdempotent) {
   EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(spec, again));
 }
 
+TEST(Resolve, PreparedDataTellsItsTokenizerItself) {
+  v1::JobSpec spec = small_llama();
+  spec.mutable_data()->set_format(v1::DataSpec::PREPARED);
+  auto problems = resolve(spec, v1::ResourceSpec::CPU);
+  ASSERT_FALSE(problems.empty());
+  EXPECT_EQ(problems[0].field, "spec.model.vocab");
+  EXPECT_THAT(problems[0].description, HasSubstr("vocabulary of the data's tokenizer, which telar data stats prints"));
+  EXPECT_EQ(spec.tokenizer().kind(), v1::TokenizerSpec::KIND_UNSPECIFIED);
+  spec.mutable_model()->set_vocab(50257);
+  EXPECT_THAT(resolve(spec, v1::ResourceSpec::CPU), IsEmpty());
+  spec.mutable_tokenizer()->set_kind(v1::TokenizerSpec::BYTE);  // Compared with the data by the workers.
+  EXPECT_THAT(resolve(spec, v1::ResourceSpec::CPU), IsEmpty());
+}
+
+TEST(Resolve, MegatronsDataIsIds) {
+  v1::JobSpec spec = small_llama();
+  spec.mutable_data()->set_format(v1::DataSpec::MEGATRON);
+  spec.mutable_model()->set_vocab(50257);
+  EXPECT_THAT(resolve(spec, v1::ResourceSpec::CPU), IsEmpty());
+  EXPECT_EQ(spec.tokenizer().kind(), v1::TokenizerSpec::NONE);
+  spec.mutable_tokenizer()->set_kind(v1::TokenizerSpec::BYTE);
+  EXPECT_THAT(resolve(spec, v1::ResourceSpec::CPU),
+              ElementsAre(Field(&SpecProblem::description, HasSubstr("byte does not go with data.format megatron"))));
+}
+
 TEST(Resolve, KeepsTheChosenRecomputeAndRefusesAnUnknownOne) {
   v1::JobSpec spec = small_llama();
   spec.mutable_memory()->set_recompute(v1::MemorySpec::FULL);
