@@ -12,6 +12,15 @@
 
 namespace telar::data {
 
+// Where documents end. Immutable; any thread; O(1) a call.
+class Documents {
+ public:
+  virtual ~Documents() = default;
+  virtual uint64_t count() const = 0;
+  // Position behind document i's last token, its end-of-document token included; ascending; end(count() - 1) == size()
+  virtual uint64_t end(uint64_t index) const = 0;
+};
+
 // Immutable after opening; read() may be called from several threads at once. Positions are 64 bits throughout.
 class TokenSource {
  public:
@@ -25,6 +34,11 @@ class TokenSource {
   // Looks at every token now, at the cost of reading all files once, so that a vocabulary that is too small is found
   // before the run instead of during it. DATA_LOSS as of read().
   virtual absl::Status check_vocab(int64_t limit) const = 0;
+  // The documents, in order, for formats that tell or end each with the token `end_of_document` (-1: not known); may
+  // read all tokens once. FAILED_PRECONDITION where there is no telling.
+  virtual absl::StatusOr<std::unique_ptr<Documents>> documents(int32_t end_of_document) const = 0;
+  // Asks the system to bring these tokens to memory, and does not wait for it. A hint: may do nothing.
+  virtual void will_need(uint64_t /*first*/, uint64_t /*count*/) const {}
 };
 
 // Both take paths and globs. A path that exists is taken as it stands, else it is a glob, expanded in the order of
@@ -37,7 +51,8 @@ class TokenSource {
 // kByteEndOfDocument, so n bytes are n + 1 tokens.
 absl::StatusOr<std::unique_ptr<TokenSource>> open_text(const std::vector<std::string>& paths, int64_t vocab);
 
-// llm.c token shards, mapped; both versions may be mixed. Layout: docs/formats/shards.md.
+// llm.c token shards, mapped; both versions may be mixed. Layout: docs/formats/shards.md. Their documents end with
+// end_of_document, or begin with it if that is the first token of all, as in the shards of llm.c's own scripts.
 absl::StatusOr<std::unique_ptr<TokenSource>> open_llmc_bin(const std::vector<std::string>& paths, int64_t vocab);
 
 // The files that `paths` stand for; what the two functions above begin with.
