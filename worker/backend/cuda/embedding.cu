@@ -220,7 +220,7 @@ cudaError_t add_rows(cudaStream_t stream, const SortedTokens& sorted, uint32_t v
   return cudaGetLastError();
 }
 
-cudaError_t add_positions(cudaStream_t stream, In dy, In starts, int64_t sequence, InOut dpositions) {
+cudaError_t add_positions(cudaStream_t stream, In dy, int64_t sequence, InOut dpositions) {
   const int64_t tokens = dy.rows(), width = dy.cols();
   with_type(dy.dtype, [&](auto type) {
     using T = decltype(type);
