@@ -115,17 +115,22 @@ void BatchLoader::run() {
 }
 
 absl::StatusOr<Batch> BatchLoader::next() {
-  const auto start = std::chrono::steady_clock::now();
   std::unique_lock lock(mutex_);
-  if (released_ < taken_) {
-    ++released_;
+  const bool releases = released_ < taken_;
+  if (releases) ++released_;
+  std::chrono::duration<double> waited{};
+  if (produced_ == taken_ && !ended_) {
     changed_.notify_all();
+    const auto start = std::chrono::steady_clock::now();
+    changed_.wait(lock, [&] { return produced_ > taken_ || ended_; });
+    waited = std::chrono::steady_clock::now() - start;
   }
-  changed_.wait(lock, [&] { return produced_ > taken_ || ended_; });
   if (produced_ == taken_) return failure_;
   const uint64_t step = taken_++;
+  lock.unlock();
+  // Last, so that the thread does not run in the caller's place while that has its batch already.
+  if (releases) changed_.notify_all();
   const Slot& slot = slots_[step % slots_.size()];
-  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
   return Batch{first_sample_of(step), slot.inputs, slot.targets, slot.starts, waited.count()};
 }
 

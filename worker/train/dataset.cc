@@ -132,12 +132,13 @@ class Opening {
     set_.train.emplace(*std::move(blend), std::move(train_rows_));
     const uint64_t samples = spec_.schedule().steps() * spec_.batch().global();
     const std::vector<double> epochs = set_.train->epochs(samples);
-    // Held-out data is mixed as what is trained on, as far as it goes.
+    // Held-out data is mixed as what is trained on, as far as it goes, but something of each source.
     const std::vector<uint64_t> counts = set_.train->consumed(spec_.eval().sequences());
+    const uint64_t least = spec_.eval().sequences() > 0 ? 1 : 0;
     for (size_t i = 0; i < weights_.size(); ++i) {
       set_.sources[i].set_share(set_.train->blend().share(i));
       set_.sources[i].set_epochs(epochs[i]);
-      set_.eval[i].samples = std::min(std::max<uint64_t>(counts[i], 1), set_.eval[i].rows.rows());
+      set_.eval[i].samples = std::min(std::max(counts[i], least), set_.eval[i].rows.rows());
     }
     return absl::OkStatus();
   }

@@ -27,6 +27,8 @@ namespace telar::backend::cuda {
 // of dq: the batch is then taken in parts whose scores need at most kScoreBytes, or one by one.
 // Documents are kept apart within the fused kernel, by comparing each key's place with `starts`; where cuDNN has no
 // kernel for that, by a matrix of 2 S^2 bytes a sequence that is added to the scores, in parts of at most kScoreBytes.
+// Not as ragged sequences of their own: a plan would have to be made for the most documents that a batch may have, with
+// statistics and sums as long as the longest for each of them.
 // Threads: any.
 class Sdpa {
  public:
