@@ -48,7 +48,7 @@ absl::Status Section::read(uint64_t first, std::span<int32_t> out) const {
     const Piece& piece = piece_of(first);
     const uint64_t within = first - piece.first;
     const size_t count = std::min<uint64_t>(out.size(), piece.range.count - within);
-    const absl::Status status = source_->read(piece.range.first + within, out.first(count));
+    auto status = source_->read(piece.range.first + within, out.first(count));
     if (!status.ok()) return status;
     first += count;
     out = out.subspan(count);
