@@ -90,7 +90,9 @@ class Subject {
     view.data = addresses.base(access.buffer) + access.begin;
     if (access.dtype == DType::kI32) {
       std::vector<int32_t> ids(static_cast<size_t>(view.elements()));
-      std::uniform_int_distribution<int32_t> any(0, options_.ids_below - 1);
+      const bool are_starts =
+          program_.buffers()[access.buffer].name == "starts";  // Of documents: each sequence is one.
+      std::uniform_int_distribution<int32_t> any(0, are_starts ? 0 : options_.ids_below - 1);
       for (int32_t& id : ids) id = any(random_);
       return device_.copy_to_device(ids.data(), view.data, view.bytes());
     }

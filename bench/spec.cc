@@ -91,6 +91,10 @@ absl::Status adapt_spec(const SpecRequest& request, v1::JobSpec& spec) {
   batch.set_global(batch.micro() * choose(request.accumulate, accumulate));
   batch.set_sequence_length(choose(request.sequence, batch.sequence_length()));
   if (request.layers > 0) spec.mutable_model()->set_layers(static_cast<uint32_t>(request.layers));
+  if (request.documents) {
+    spec.mutable_data()->set_reset_at_documents(true);
+    if (spec.data().format() == v1::DataSpec::LLMC_BIN) spec.mutable_tokenizer()->set_end_of_document("0");
+  }
   spec.mutable_resources()->set_devices(1);
   spec.mutable_parallel()->set_data(1);
   const auto kind = request.gpu ? v1::ResourceSpec::GPU : v1::ResourceSpec::CPU;

@@ -16,7 +16,8 @@ struct SpecRequest {
   int64_t accumulate = 0;  // Micro-batches a step.
   int64_t sequence = 0;
   int64_t layers = 0;
-  std::string precision;  // bf16, fp16 or fp32; empty: as the spec says, by default bf16 on a GPU and fp32 on a CPU.
+  bool documents = false;  // Turns data.reset_at_documents on.
+  std::string precision;   // bf16, fp16 or fp32; empty: as the spec says, by default bf16 on a GPU and fp32 on a CPU.
   bool gpu = false;
 };
 

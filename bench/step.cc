@@ -31,16 +31,18 @@ constexpr const char* kUsage =
     "usage: bench_step (--preset NAME | --spec FILE | --plan FILE) [--backend cpu|cuda] [--steps N] [--warmup N]\n"
     "                  [--micro N] [--accum N] [--seq N] [--layers N] [--precision bf16|fp16|fp32] [--profile] [--json "
     "FILE]\n"
-    "                  [--threads N] [--device N] [--executor lanes|sequential]\n"
+    "                  [--threads N] [--device N] [--executor lanes|sequential] [--documents N]\n"
     "NAME: gpt2-124m gpt2-350m gpt2-774m gpt2-1.5b qwen2.5-0.5b qwen2.5-1.5b llama3-8b small-gpt2 small-llama.\n"
     "--spec: a job as `telar submit` takes it; --plan: a RankPlan as `telar-rank` does. Both on one device.\n"
-    "--micro: sequences of a micro-batch; --accum: micro-batches a step.\n";
+    "--micro: sequences of a micro-batch; --accum: micro-batches a step. --documents: they are kept apart, of N "
+    "tokens\n"
+    "each on average.\n";
 
 struct Options {
   std::string label;  // What is measured: a preset or a file.
   std::string backend, executor, json;
   backend::DeviceOptions device;
-  int64_t steps = 0, warmup = 0;
+  int64_t steps = 0, warmup = 0, document_tokens = 0;
   bool profile = false;
   v1::JobSpec spec;  // Resolved.
 };
@@ -71,7 +73,7 @@ absl::Status read_spec_from(const Flags& flags, const SpecRequest& request, v1::
 absl::StatusOr<Options> read_options(int argc, char** argv) {
   auto flags = Flags::parse(argc, argv,
                             {"preset", "spec", "plan", "backend", "steps", "warmup", "micro", "accum", "seq", "layers",
-                             "precision", "json", "threads", "device", "executor"},
+                             "precision", "json", "threads", "device", "executor", "documents"},
                             {"profile"});
   if (!flags.ok()) return flags.status();
   Options options{.backend = flags->text("backend", "cpu"),
@@ -90,11 +92,13 @@ absl::StatusOr<Options> read_options(int argc, char** argv) {
                             .accumulate = take("accum", 0, 1),
                             .sequence = take("seq", 0, 1),
                             .layers = take("layers", 0, 1),
+                            .documents = flags->has("documents"),
                             .precision = flags->text("precision", ""),
                             .gpu = gpu};
   options.label = flags->text("plan", flags->text("spec", request.preset));
   options.steps = take("steps", 10, 1);
   options.warmup = take("warmup", 3, 1);
+  options.document_tokens = take("documents", 512, 1);
   options.device.index = static_cast<int>(take("device", 0, 0));
   options.device.threads = static_cast<int>(take("threads", std::max(1u, std::thread::hardware_concurrency()), 1));
   if (options.executor != "lanes" && options.executor != "sequential") {
@@ -105,22 +109,33 @@ absl::StatusOr<Options> read_options(int argc, char** argv) {
   return options;
 }
 
-// Random ids for inputs and targets; two sets, used in turn, so that making them takes no time of a step.
+// Random ids for inputs and targets; two sets, used in turn, so that making them takes no time of a step. Where it
+// matters, a new document starts at each token with the chance that makes them `document_tokens` long.
 class Batches {
  public:
-  Batches(const plan::RunShape& shape) {
+  Batches(const plan::RunShape& shape, int64_t document_tokens) {
     std::mt19937 random(1);
     std::uniform_int_distribution<int32_t> any(0, static_cast<int32_t>(shape.spec.model().vocab()) - 1);
     for (std::vector<int32_t>& ids : ids_) {
       ids.resize(static_cast<size_t>(shape.micro_batches * shape.micro_tokens()));
       for (int32_t& id : ids) id = any(random);
     }
+    if (!shape.spec.data().reset_at_documents()) return;
+    const auto sequence = static_cast<int32_t>(shape.spec.batch().sequence_length());
+    std::bernoulli_distribution begins(1.0 / static_cast<double>(document_tokens));
+    for (std::vector<int32_t>& starts : starts_) {
+      for (size_t t = 0; t < ids_[0].size(); ++t) {
+        const auto place = static_cast<int32_t>(t % static_cast<size_t>(sequence));
+        starts.push_back(place == 0 || begins(random) ? place : starts.back());
+      }
+    }
   }
   const std::vector<int32_t>& inputs(uint64_t step) const { return ids_[step % 2]; }
   const std::vector<int32_t>& targets(uint64_t step) const { return ids_[(step + 1) % 2]; }
+  const std::vector<int32_t>& starts(uint64_t step) const { return starts_[step % 2]; }
 
  private:
-  std::vector<int32_t> ids_[2];
+  std::vector<int32_t> ids_[2], starts_[2];
 };
 
 struct Steps {
@@ -150,7 +165,7 @@ absl::StatusOr<std::vector<Marks>> make_marks(backend::Device& device, int64_t c
 // in flight; else two are, as in training.
 absl::StatusOr<Steps> run_steps(Replica& replica, backend::Device& device, const Options& options,
                                 const std::function<absl::Status()>& behind) {
-  const Batches batches(replica.shape());
+  const Batches batches(replica.shape(), options.document_tokens);
   const int64_t count = options.warmup + options.steps;
   const auto marks = make_marks(device, count);
   if (!marks.ok()) return marks.status();
@@ -161,7 +176,8 @@ absl::StatusOr<Steps> run_steps(Replica& replica, backend::Device& device, const
       const auto step = static_cast<uint64_t>(submitted + 1);
       const Marks& mark = (*marks)[static_cast<size_t>(submitted++)];
       replica.step_stream().record(*mark.start);
-      const absl::Status status = replica.submit_step(step, batches.inputs(step), batches.targets(step), false);
+      const absl::Status status =
+          replica.submit_step(step, batches.inputs(step), batches.targets(step), false, batches.starts(step));
       if (!status.ok()) return status;
       replica.step_stream().record(*mark.end);
     }

@@ -7,6 +7,7 @@
 #include "client/commands/exit_codes.h"
 #include "client/commands/report.h"
 #include "client/output/format.h"
+#include "worker/tokenizer/kind.h"
 
 namespace telar::client {
 

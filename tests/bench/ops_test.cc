@@ -60,9 +60,9 @@ TEST_F(OpsTest, TheKernelIsKnownByItsMethod) {
 TEST_F(OpsTest, ATableIsReadOnlyWhereIdsPoint) {
   const Tensor ids = tensor(DType::kI32, {2}), table = tensor(DType::kF32, {100, 8}), y = tensor(DType::kF32, {2, 8});
   program_.record("embed", &Kernels::embedding, ids.in(), backend::VocabSlice{0, 100, 100}, table.in(), Tensor().in(),
-                  int64_t{2}, y.out());
+                  Tensor().in(), int64_t{2}, y.out());
   program_.record("embed.backward", &Kernels::embedding_backward, ids.in(), backend::VocabSlice{0, 100, 100}, y.in(),
-                  int64_t{2}, table.inout(), Tensor().inout());
+                  Tensor().in(), int64_t{2}, table.inout(), Tensor().inout());
   EXPECT_DOUBLE_EQ(traffic_of(program_.ops()[0]), 2 * 4 + 2 * 8 * 4 + 2 * 8 * 4);
   EXPECT_DOUBLE_EQ(traffic_of(program_.ops()[1]), 2 * 4 + 2 * 8 * 4 + 2 * (2 * 8 * 4));
 }

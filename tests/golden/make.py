@@ -122,6 +122,38 @@ def loss_of(logits, targets):
                                              reduction="sum") / (targets != IGNORED).sum()
 
 
+def make_starts(generator):
+    """Where each token's document starts in its row: one row is one document, one has documents of one token."""
+    starts = torch.zeros((BATCH, SEQUENCE), dtype=torch.long)
+    for row, share in enumerate((0.0, 0.1, 0.3, 1.0)):
+        is_start = torch.rand(SEQUENCE, generator=generator) < share
+        is_start[0] = True
+        starts[row] = torch.where(is_start, torch.arange(SEQUENCE), 0).cummax(0).values
+    starts[3, 16:] = 16
+    return starts
+
+
+def make_documents(name, spec, seed):
+    """Rows of several documents: each token sees its own, positions count from its start, first tokens are no target."""
+    generator = torch.Generator().manual_seed(seed)
+    model = make_model(name, spec).float()
+    model.train()
+    randomize(model, generator)
+    tokens, targets = make_batch(generator, False)
+    starts = make_starts(torch.Generator().manual_seed(100 + seed))
+    place = torch.arange(SEQUENCE)
+    targets[:, :-1][starts[:, 1:] == place[1:]] = IGNORED
+    seen = (place[None, None, :] >= starts[:, :, None]) & (place[None, None, :] <= place[None, :, None])
+    mask = torch.where(seen, 0.0, torch.finfo(torch.float32).min)[:, None]
+    logits = model(tokens, attention_mask=mask, position_ids=place[None, :] - starts).logits
+    loss = loss_of(logits, targets)
+    loss.backward()
+    out = {"tokens": tokens.int(), "targets": targets.int(), "starts": starts.int(),
+           "logits": logits.detach().clone(), "loss": loss.detach().reshape(1)}
+    put(out, "grad/", name, {key: p.grad for key, p in model.named_parameters()})
+    return out
+
+
 def train(model, batches):
     """Ten AdamW steps; returns the loss and the gradient norm before clipping of each."""
     parameters = list(model.parameters())
@@ -193,10 +225,14 @@ def main():
     for seed, (name, spec) in enumerate(SPECS.items(), start=1):
         case = make_case(name, spec, seed)
         path = options.out / f"{name}.safetensors"
+        files = {path: case}
+        if name in ("gpt2_tiny", "llama_tiny"):
+            files[options.out / f"{name}.documents.safetensors"] = make_documents(name, spec, seed)
         if options.check:
-            ok = check(case, path) and ok
+            ok = all([check(tensors, file) for file, tensors in files.items()]) and ok
             continue
-        save_file(case, path)
+        for file, tensors in files.items():
+            save_file(tensors, file)
         path.with_suffix(".json").write_text(json.dumps(spec, indent=2) + "\n")
         print(f"{name}: loss {case['loss'].item():.6f}, after ten steps {case['step_loss'][-1].item():.6f}, "
               f"{path.stat().st_size / 1e3:.0f} kB")

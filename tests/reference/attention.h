@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <vector>
 
 #include "tests/reference/values.h"
 
@@ -25,10 +27,17 @@ inline double dot(const double* a, const double* b, int64_t n) {
   return sum;
 }
 
-// Softmax over keys 0 .. t of one query; `lse` gets the log of the sum of exponentials.
-inline Values probabilities(const AttentionShape& s, const Values& qkv, int64_t b, int64_t h, int64_t t, double& lse) {
-  Values p(t + 1);
-  for (int64_t u = 0; u <= t; ++u) {
+// Of each token, the place in its sequence at which its document starts; empty: 0.
+using Starts = std::vector<int32_t>;
+inline int64_t first_key(const AttentionShape& s, const Starts& starts, int64_t b, int64_t t) {
+  return starts.empty() ? 0 : starts[b * s.sequence + t];
+}
+
+// Softmax over the keys up to t that one query sees, 0 for others; `lse` gets the log of the sum of exponentials.
+inline Values probabilities(const AttentionShape& s, const Values& qkv, const Starts& starts, int64_t b, int64_t h,
+                            int64_t t, double& lse) {
+  Values p(t + 1, -HUGE_VAL);
+  for (int64_t u = first_key(s, starts, b, t); u <= t; ++u) {
     p[u] = dot(&qkv[s.query(b, t, h)], &qkv[s.key(b, u, h)], s.head_dim) / std::sqrt(static_cast<double>(s.head_dim));
   }
   const double maximum = *std::max_element(p.begin(), p.end());
@@ -43,12 +52,12 @@ struct Attention {
   Values o, lse;  // lse: [batch, heads, sequence]
 };
 
-inline Attention attention(const AttentionShape& s, const Values& qkv) {
+inline Attention attention(const AttentionShape& s, const Values& qkv, const Starts& starts = {}) {
   Attention out{Values(s.batch * s.sequence * s.heads * s.head_dim, 0.0), Values(s.batch * s.heads * s.sequence)};
   for (int64_t b = 0; b < s.batch; ++b) {
     for (int64_t h = 0; h < s.heads; ++h) {
       for (int64_t t = 0; t < s.sequence; ++t) {
-        const Values p = probabilities(s, qkv, b, h, t, out.lse[(b * s.heads + h) * s.sequence + t]);
+        const Values p = probabilities(s, qkv, starts, b, h, t, out.lse[(b * s.heads + h) * s.sequence + t]);
         for (int64_t u = 0; u <= t; ++u) {
           for (int64_t d = 0; d < s.head_dim; ++d) out.o[s.out(b, t, h) + d] += p[u] * qkv[s.value(b, u, h) + d];
         }
@@ -58,14 +67,15 @@ inline Attention attention(const AttentionShape& s, const Values& qkv) {
   return out;
 }
 
-inline Values attention_backward(const AttentionShape& s, const Values& qkv, const Values& d_o) {
+inline Values attention_backward(const AttentionShape& s, const Values& qkv, const Values& d_o,
+                                 const Starts& starts = {}) {
   Values dqkv(qkv.size(), 0.0);
   const double scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
   for (int64_t b = 0; b < s.batch; ++b) {
     for (int64_t h = 0; h < s.heads; ++h) {
       for (int64_t t = 0; t < s.sequence; ++t) {
         double lse = 0;
-        const Values p = probabilities(s, qkv, b, h, t, lse);
+        const Values p = probabilities(s, qkv, starts, b, h, t, lse);
         Values dp(t + 1);
         double inner = 0;
         for (int64_t u = 0; u <= t; ++u) {

@@ -172,7 +172,8 @@ absl::Status check_random_normal(const RandomKey& key, float stddev, Out x) {
       .status();
 }
 
-absl::Status check_embedding(In ids, const VocabSlice& slice, In table, In positions, int64_t sequence, Out y) {
+absl::Status check_embedding(In ids, const VocabSlice& slice, In table, In positions, In starts, int64_t sequence,
+                             Out y) {
   Check check("embedding");
   const int64_t width = cols_of(table);
   check.vector("ids", ids, kI32, -1).matrix("table", table, kFloat, -1, -1);
@@ -186,10 +187,11 @@ absl::Status check_embedding(In ids, const VocabSlice& slice, In table, In posit
         .rule(rows_of(positions) >= sequence, "positions", rows_of(positions),
               absl::StrCat("at least sequence = ", sequence, " rows"));
   }
+  check.optional_vector("starts", starts, kI32, ids.elements());
   return check.status();
 }
 
-absl::Status check_embedding_backward(In ids, const VocabSlice& slice, In dy, int64_t sequence, InOut dtable,
+absl::Status check_embedding_backward(In ids, const VocabSlice& slice, In dy, In starts, int64_t sequence, InOut dtable,
                                       InOut dpositions) {
   Check check("embedding_backward");
   const int64_t width = cols_of(dy);
@@ -201,6 +203,7 @@ absl::Status check_embedding_backward(In ids, const VocabSlice& slice, In dy, in
         .rule(rows_of(dpositions) >= sequence, "dpositions", rows_of(dpositions),
               absl::StrCat("at least sequence = ", sequence, " rows"));
   }
+  check.optional_vector("starts", starts, kI32, ids.elements());
   return check.status();
 }
 
@@ -334,18 +337,20 @@ absl::Status check_swiglu_backward(In dy, In gate_up, Out dgate_up) {
       .status();
 }
 
-absl::Status check_rope(const char* op, const AttentionDims& dims, In table, InOut qkv) {
+absl::Status check_rope(const char* op, const AttentionDims& dims, In table, In starts, InOut qkv) {
   Check check(op);
   check_dims(check, dims);
+  check.optional_vector("starts", starts, kI32, dims.batch * dims.sequence);
   return check.rule(dims.head_dim % 2 == 0, "dims.head_dim", dims.head_dim, "an even number")
       .matrix("table", table, kF32, dims.sequence, dims.head_dim)
       .matrix("qkv", qkv, kFloat, dims.batch * dims.sequence, qkv_width(dims))
       .status();
 }
 
-absl::Status check_attention(const AttentionDims& dims, In qkv, Out o, Out lse) {
+absl::Status check_attention(const AttentionDims& dims, In qkv, In starts, Out o, Out lse) {
   Check check("attention");
   check_dims(check, dims);
+  check.optional_vector("starts", starts, kI32, dims.batch * dims.sequence);
   const int64_t tokens = dims.batch * dims.sequence;
   return check.matrix("qkv", qkv, kFloat, tokens, qkv_width(dims))
       .matrix("o", o, kFloat, tokens, dims.heads * dims.head_dim)
@@ -354,9 +359,10 @@ absl::Status check_attention(const AttentionDims& dims, In qkv, Out o, Out lse) 
       .status();
 }
 
-absl::Status check_attention_backward(const AttentionDims& dims, In qkv, In o, In lse, In d_o, Out dqkv) {
+absl::Status check_attention_backward(const AttentionDims& dims, In qkv, In starts, In o, In lse, In d_o, Out dqkv) {
   Check check("attention_backward");
   check_dims(check, dims);
+  check.optional_vector("starts", starts, kI32, dims.batch * dims.sequence);
   const int64_t tokens = dims.batch * dims.sequence;
   return check.matrix("qkv", qkv, kFloat, tokens, qkv_width(dims))
       .matrix("o", o, kFloat, tokens, dims.heads * dims.head_dim)

@@ -19,8 +19,9 @@ absl::Status check_cast(In x, Out y);
 absl::Status check_add(In a, In b, Out y);
 absl::Status check_random_normal(const RandomKey& key, float stddev, Out x);
 
-absl::Status check_embedding(In ids, const VocabSlice& slice, In table, In positions, int64_t sequence, Out y);
-absl::Status check_embedding_backward(In ids, const VocabSlice& slice, In dy, int64_t sequence, InOut dtable,
+absl::Status check_embedding(In ids, const VocabSlice& slice, In table, In positions, In starts, int64_t sequence,
+                             Out y);
+absl::Status check_embedding_backward(In ids, const VocabSlice& slice, In dy, In starts, int64_t sequence, InOut dtable,
                                       InOut dpositions);
 
 absl::Status check_linear(In x, In weight, In bias, Out y);
@@ -38,9 +39,9 @@ absl::Status check_gelu_backward(In dy, In x, Out dx, InOut dbias);
 absl::Status check_swiglu(In gate_up, Out y);
 absl::Status check_swiglu_backward(In dy, In gate_up, Out dgate_up);
 
-absl::Status check_rope(const char* op, const AttentionDims& dims, In table, InOut qkv);
-absl::Status check_attention(const AttentionDims& dims, In qkv, Out o, Out lse);
-absl::Status check_attention_backward(const AttentionDims& dims, In qkv, In o, In lse, In d_o, Out dqkv);
+absl::Status check_rope(const char* op, const AttentionDims& dims, In table, In starts, InOut qkv);
+absl::Status check_attention(const AttentionDims& dims, In qkv, In starts, Out o, Out lse);
+absl::Status check_attention_backward(const AttentionDims& dims, In qkv, In starts, In o, In lse, In d_o, Out dqkv);
 
 absl::Status check_count_valid(In targets, InOut count);
 absl::Status check_cross_entropy(const char* op, In targets, In count, In loss_scale, int64_t vocab, const View& logits,

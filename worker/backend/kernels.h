@@ -39,6 +39,10 @@ struct VocabSlice {
   int64_t vocab = 0;
 };
 
+// Documents that stand in one sequence without seeing each other. `starts`: i32 [T], of each token the place in its
+// sequence at which its document starts: 0 <= starts[t] <= t % sequence, never falling along a sequence (on the CPU
+// else INVALID_ARGUMENT). Positions then count from there, and keys before it are not seen. Absent: 0.
+
 // Counter-based randomness (Philox4x32-10, Salmon et al. 2011): element i of tensor `tensor` under `seed` is the same
 // in every layout. A rank holds a slice of the tensor, and the view is part of the flattened slice: its element n is
 // element m = offset + n of the slice, and of the tensor first + m, or first + m / row * stride + m % row unless row is
@@ -99,14 +103,14 @@ class Kernels {
   virtual absl::Status random_normal(Stream&, RandomKey, float stddev, Out x) = 0;  // Box-Muller on Philox pairs.
 
   // --- Embedding ----------------------------------------------------------------------------------------------
-  // y[t] = table[ids[t] - slice.first], 0 where the id is of another slice (+ positions[t % sequence] unless absent).
-  // ids: i32 [T]; table: w [>= slice.count, C]; positions: w [>= sequence, C]; y: act [T, C]. An id outside
-  // [0, slice.vocab) is INVALID_ARGUMENT on the CPU.
-  virtual absl::Status embedding(Stream&, In ids, const VocabSlice& slice, In table, In positions, int64_t sequence,
-                                 Out y) = 0;
+  // y[t] = table[ids[t] - slice.first], 0 where the id is of another slice (+ positions[t % sequence - starts[t]]
+  // unless absent). ids: i32 [T]; table: w [>= slice.count, C]; positions: w [>= sequence, C]; y: act [T, C]. An id
+  // outside [0, slice.vocab) is INVALID_ARGUMENT on the CPU.
+  virtual absl::Status embedding(Stream&, In ids, const VocabSlice& slice, In table, In positions, In starts,
+                                 int64_t sequence, Out y) = 0;
   // Accumulates dtable [>= slice.count, C], with the ids of the slice, and dpositions (absent or [>= sequence, C]),
   // with all, both grad, in a fixed order.
-  virtual absl::Status embedding_backward(Stream&, In ids, const VocabSlice& slice, In dy, int64_t sequence,
+  virtual absl::Status embedding_backward(Stream&, In ids, const VocabSlice& slice, In dy, In starts, int64_t sequence,
                                           InOut dtable, InOut dpositions) = 0;
 
   // --- Linear: weights are [out, in] ---------------------------------------------------------------------------
@@ -144,12 +148,13 @@ class Kernels {
   // --- Attention ------------------------------------------------------------------------------------------------
   // Rotates queries and keys of packed qkv in place, half-split pairs (i, i + D/2) as in Hugging Face Llama.
   // table: f32 [sequence, D], a row holds D/2 cosines, then D/2 sines. The backward rotates by the negative angle.
-  virtual absl::Status rope(Stream&, const AttentionDims&, In table, InOut qkv) = 0;
-  virtual absl::Status rope_backward(Stream&, const AttentionDims&, In table, InOut dqkv) = 0;
-  // Causal softmax(q k^T / sqrt(D)) v, never storing the sequence x sequence matrix.
-  // qkv: act [T, (H + 2K) D]; o: act [T, H D]; lse: f32 [batch, H, sequence], log of the sum of exponentials.
-  virtual absl::Status attention(Stream&, const AttentionDims&, In qkv, Out o, Out lse) = 0;
-  virtual absl::Status attention_backward(Stream&, const AttentionDims&, In qkv, In o, In lse, In d_o, Out dqkv) = 0;
+  virtual absl::Status rope(Stream&, const AttentionDims&, In table, In starts, InOut qkv) = 0;
+  virtual absl::Status rope_backward(Stream&, const AttentionDims&, In table, In starts, InOut dqkv) = 0;
+  // Causal softmax(q k^T / sqrt(D)) v over keys [starts[t], t % sequence], never storing the sequence x sequence
+  // matrix. qkv: act [T, (H + 2K) D]; o: act [T, H D]; lse: f32 [batch, H, sequence], log of the sum of exponentials.
+  virtual absl::Status attention(Stream&, const AttentionDims&, In qkv, In starts, Out o, Out lse) = 0;
+  virtual absl::Status attention_backward(Stream&, const AttentionDims&, In qkv, In starts, In o, In lse, In d_o,
+                                          Out dqkv) = 0;
 
   // --- Loss -----------------------------------------------------------------------------------------------------
   // count[1] (f32) accumulates the number of targets >= 0. targets: i32 [T], -1 = not counted.

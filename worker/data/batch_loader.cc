@@ -1,5 +1,6 @@
 #include "worker/data/batch_loader.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -28,20 +29,21 @@ absl::Status check(const LoaderOptions& o) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<BatchLoader>> BatchLoader::start(const Sampler& sampler, const LoaderOptions& options) {
+absl::StatusOr<std::unique_ptr<BatchLoader>> BatchLoader::start(const Samples& samples, const LoaderOptions& options) {
   if (auto status = check(options); !status.ok()) return status;
-  return std::unique_ptr<BatchLoader>(new BatchLoader(sampler, options));
+  return std::unique_ptr<BatchLoader>(new BatchLoader(samples, options));
 }
 
-BatchLoader::BatchLoader(const Sampler& sampler, const LoaderOptions& options)
-    : sampler_(sampler),
+BatchLoader::BatchLoader(const Samples& samples, const LoaderOptions& options)
+    : samples_(samples),
       options_(options),
       local_batch_(options.global_batch / options.dp_count),
       slots_(options.buffers) {
-  const size_t tokens = size_t{local_batch_} * sampler_.sequence_length();
+  const size_t tokens = size_t{local_batch_} * samples_.sequence_length();
   for (Slot& slot : slots_) {
     slot.inputs.resize(tokens);
     slot.targets.resize(tokens);
+    if (options_.starts) slot.starts.resize(tokens);
   }
   thread_ = std::thread([this] { run(); });
 }
@@ -65,14 +67,25 @@ bool BatchLoader::stopping() {
 }
 
 absl::Status BatchLoader::fill(uint64_t step, Slot& slot) {
-  const size_t length = sampler_.sequence_length();
+  const size_t length = samples_.sequence_length();
   for (uint32_t row = 0; row < local_batch_; ++row) {
     if (stopping()) return absl::CancelledError("the loader is ending");
-    auto status = sampler_.read(first_sample_of(step) + row, std::span(slot.inputs).subspan(row * length, length),
-                                std::span(slot.targets).subspan(row * length, length));
+    const auto of_row = [&](std::vector<int32_t>& all) {
+      return all.empty() ? std::span<int32_t>() : std::span(all).subspan(row * length, length);
+    };
+    auto status =
+        samples_.read(first_sample_of(step) + row, {of_row(slot.inputs), of_row(slot.targets), of_row(slot.starts)});
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+void BatchLoader::announce(uint64_t step) {
+  uint64_t end = step + 1 + options_.ahead;
+  if (options_.steps != 0) end = std::min(end, options_.steps);
+  for (; announced_ < end; ++announced_) {
+    for (uint32_t row = 0; row < local_batch_; ++row) samples_.will_need(first_sample_of(announced_) + row);
+  }
 }
 
 void BatchLoader::run() {
@@ -87,6 +100,7 @@ void BatchLoader::run() {
       }
       if (stop_ || ended_) break;
     }
+    announce(step);
     absl::Status status = fill(step, slots_[step % slots_.size()]);
     std::lock_guard lock(mutex_);
     if (!status.ok()) {
@@ -101,18 +115,23 @@ void BatchLoader::run() {
 }
 
 absl::StatusOr<Batch> BatchLoader::next() {
-  const auto start = std::chrono::steady_clock::now();
   std::unique_lock lock(mutex_);
-  if (released_ < taken_) {
-    ++released_;
+  const bool releases = released_ < taken_;
+  if (releases) ++released_;
+  std::chrono::duration<double> waited{};
+  if (produced_ == taken_ && !ended_) {
     changed_.notify_all();
+    const auto start = std::chrono::steady_clock::now();
+    changed_.wait(lock, [&] { return produced_ > taken_ || ended_; });
+    waited = std::chrono::steady_clock::now() - start;
   }
-  changed_.wait(lock, [&] { return produced_ > taken_ || ended_; });
   if (produced_ == taken_) return failure_;
   const uint64_t step = taken_++;
+  lock.unlock();
+  // Last, so that the thread does not run in the caller's place while that has its batch already.
+  if (releases) changed_.notify_all();
   const Slot& slot = slots_[step % slots_.size()];
-  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
-  return Batch{first_sample_of(step), slot.inputs, slot.targets, waited.count()};
+  return Batch{first_sample_of(step), slot.inputs, slot.targets, slot.starts, waited.count()};
 }
 
 }  // namespace telar::data

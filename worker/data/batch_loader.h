@@ -23,6 +23,8 @@ struct LoaderOptions {
   uint32_t dp_count = 1;
   uint32_t micro_batches = 1;  // Divides G / D.
   uint32_t buffers = 3;        // Batches in memory, the one given out included: 2 to 4.
+  uint32_t ahead = 8;          // Batches behind the one being read that the system is told of.
+  bool starts = false;         // Where documents start, too.
 };
 
 // The view of one step, valid until the next call of next() or the loader's end.
@@ -30,15 +32,19 @@ struct Batch {
   uint64_t first_sample = 0;         // Of this rank's part.
   std::span<const int32_t> inputs;   // [G / D, T]; micro-batch m is rows [m, m + 1) * G / D / micro_batches.
   std::span<const int32_t> targets;  // [G / D, T]
+  std::span<const int32_t> starts;   // [G / D, T], or none: see Row.
   double waited_seconds = 0;         // How long next() blocked for it.
 };
 
 // The k-th batch is the samples first_sample + [k*G, (k+1)*G) of the run; rank d gets the contiguous block that begins
 // at d * (G / D). What a batch holds does not depend on timing. next() is for one thread.
+//
+// The thread reads up to `buffers` batches ahead; of some more it tells the system, so that rows all over a disk or a
+// network file system are on their way at once instead of one after the other.
 class BatchLoader {
  public:
-  // Copies `sampler`, whose source must outlive the loader. INVALID_ARGUMENT names field, value and rule.
-  static absl::StatusOr<std::unique_ptr<BatchLoader>> start(const Sampler& sampler, const LoaderOptions& options);
+  // `samples` must outlive the loader. INVALID_ARGUMENT names field, value and rule.
+  static absl::StatusOr<std::unique_ptr<BatchLoader>> start(const Samples& samples, const LoaderOptions& options);
   // Ends the thread; waits at most for the one sample that it is reading.
   ~BatchLoader();
   BatchLoader(const BatchLoader&) = delete;
@@ -56,19 +62,21 @@ class BatchLoader {
 
  private:
   struct Slot {
-    std::vector<int32_t> inputs, targets;
+    std::vector<int32_t> inputs, targets, starts;
   };
 
-  BatchLoader(const Sampler& sampler, const LoaderOptions& options);
+  BatchLoader(const Samples& samples, const LoaderOptions& options);
   void run();
+  void announce(uint64_t step);
   // CANCELLED when the loader is being destroyed.
   absl::Status fill(uint64_t step, Slot& slot);
   uint64_t first_sample_of(uint64_t step) const;
   bool stopping();
 
-  const Sampler sampler_;
+  const Samples& samples_;
   const LoaderOptions options_;
   const uint32_t local_batch_;
+  uint64_t announced_ = 0;   // Batches that the system was told of; the thread's.
   std::vector<Slot> slots_;  // A slot belongs to the thread from release to production, else to the caller.
 
   std::mutex mutex_;

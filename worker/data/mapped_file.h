@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -24,6 +25,8 @@ class MappedFile {
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  // Starts to read these bytes from the disk, without waiting.
+  void will_need(uint64_t first, uint64_t count) const;
 
  private:
   MappedFile(const std::byte* data, size_t size) : data_(data), size_(size) {}

@@ -40,6 +40,16 @@ bool widen(const std::byte* tokens, uint64_t first, std::span<int32_t> out, uint
   return greatest < limit;
 }
 
+class ListedDocuments : public Documents {
+ public:
+  explicit ListedDocuments(std::vector<uint64_t> ends) : ends_(std::move(ends)) {}
+  uint64_t count() const override { return ends_.size(); }
+  uint64_t end(uint64_t index) const override { return ends_[index]; }
+
+ private:
+  const std::vector<uint64_t> ends_;
+};
+
 class SegmentedSource : public TokenSource {
  public:
   SegmentedSource(std::vector<Segment> segments, uint32_t vocab)
@@ -52,9 +62,7 @@ class SegmentedSource : public TokenSource {
       return absl::OutOfRangeError(
           absl::StrCat("tokens [", first, ", ", first, " + ", out.size(), ") of a source that has ", size_));
     }
-    auto segment = std::upper_bound(segments_.begin(), segments_.end(), first,
-                                    [](uint64_t position, const Segment& s) { return position < s.begin; });
-    for (--segment; !out.empty(); ++segment) {
+    for (auto segment = segment_of(first); !out.empty(); ++segment) {
       const uint64_t within = first - segment->begin;
       const size_t count = std::min<uint64_t>(out.size(), segment->tokens - within);
       if (auto status = copy(*segment, within, out.first(count), vocab_); !status.ok()) return status;
@@ -66,21 +74,68 @@ class SegmentedSource : public TokenSource {
 
   absl::Status check_vocab(int64_t limit) const override {
     const uint32_t below = static_cast<uint32_t>(std::clamp<int64_t>(limit, 0, INT32_MAX));
-    std::vector<int32_t> block(1u << 18);
+    return for_each_block(below, [](uint64_t, std::span<const int32_t>) {});
+  }
+
+  absl::StatusOr<std::unique_ptr<Documents>> documents(int32_t end_of_document) const override {
+    std::vector<uint64_t> ends;
+    if (segments_.front().encoding == Encoding::kBytesThenEnd) {
+      for (const Segment& segment : segments_) ends.push_back(segment.begin + segment.tokens);
+      return std::make_unique<ListedDocuments>(std::move(ends));
+    }
+    if (end_of_document < 0) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("data file ", segments_.front().path,
+                       ": does not tell where documents end, nor does any token, as no "
+                       "tokenizer.end_of_document is known"));
+    }
+    bool begins = false;  // Documents begin with the token.
+    const absl::Status status = for_each_block(vocab_, [&](uint64_t first, std::span<const int32_t> block) {
+      if (first == 0) begins = block[0] == end_of_document;
+      for (size_t at = 0; at < block.size(); ++at) {
+        if (block[at] != end_of_document) continue;
+        const uint64_t end = first + at + (begins ? 0 : 1);
+        if (end > 0) ends.push_back(end);
+      }
+    });
+    if (!status.ok()) return status;
+    if (ends.empty() || ends.back() != size_) ends.push_back(size_);
+    return std::make_unique<ListedDocuments>(std::move(ends));
+  }
+
+  void will_need(uint64_t first, uint64_t count) const override {
+    if (first >= size_) return;
+    count = std::min(count, size_ - first);
+    for (auto segment = segment_of(first); count > 0; ++segment) {
+      const uint64_t within = first - segment->begin, here = std::min(count, segment->tokens - within);
+      const uint64_t width = segment->encoding == Encoding::kU32 ? 4 : segment->encoding == Encoding::kU16 ? 2 : 1;
+      const uint64_t header = segment->encoding == Encoding::kBytesThenEnd ? 0 : kLlmcHeaderBytes;
+      segment->file.will_need(header + within * width, here * width);
+      first += here;
+      count -= here;
+    }
+  }
+
+ private:
+  std::vector<Segment>::const_iterator segment_of(uint64_t position) const {
+    return std::prev(std::upper_bound(segments_.begin(), segments_.end(), position,
+                                      [](uint64_t at, const Segment& segment) { return at < segment.begin; }));
+  }
+
+  // Calls `body(first, tokens)` for all tokens in order.
+  template <typename Body>
+  absl::Status for_each_block(uint32_t limit, Body body) const {
+    std::vector<int32_t> memory(1u << 18);
     for (const Segment& segment : segments_) {
-      for (uint64_t at = 0; at < segment.tokens; at += block.size()) {
-        const size_t count = std::min<uint64_t>(block.size(), segment.tokens - at);
-        if (auto status = copy(segment, at, std::span(block).first(count), below); !status.ok()) return status;
+      for (uint64_t at = 0; at < segment.tokens; at += memory.size()) {
+        const auto block = std::span(memory).first(std::min<uint64_t>(memory.size(), segment.tokens - at));
+        if (auto status = copy(segment, at, block, limit); !status.ok()) return status;
+        body(segment.begin + at, std::span<const int32_t>(block));
       }
     }
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::unique_ptr<Documents>> documents(int32_t) const override {
-    return absl::FailedPreconditionError("these files do not tell where documents end");
-  }
-
- private:
   static absl::Status copy(const Segment& segment, uint64_t within, std::span<int32_t> out, uint32_t limit) {
     const std::byte* data = segment.file.bytes().data();
     bool fits = false;

@@ -12,6 +12,7 @@
 
 namespace telar::data {
 
+// Where documents end. Immutable; any thread; O(1) a call.
 class Documents {
  public:
   virtual ~Documents() = default;
@@ -36,6 +37,8 @@ class TokenSource {
   // The documents, in order, for formats that tell or end each with the token `end_of_document` (-1: not known); may
   // read all tokens once. FAILED_PRECONDITION where there is no telling.
   virtual absl::StatusOr<std::unique_ptr<Documents>> documents(int32_t end_of_document) const = 0;
+  // Asks the system to bring these tokens to memory, and does not wait for it. A hint: may do nothing.
+  virtual void will_need(uint64_t /*first*/, uint64_t /*count*/) const {}
 };
 
 // Both take paths and globs. A path that exists is taken as it stands, else it is a glob, expanded in the order of
@@ -48,7 +51,8 @@ class TokenSource {
 // tokenizer::kByteEndOfDocument, so n bytes are n + 1 tokens.
 absl::StatusOr<std::unique_ptr<TokenSource>> open_text(const std::vector<std::string>& paths, int64_t vocab);
 
-// llm.c token shards, mapped; both versions may be mixed. Layout: docs/formats/shards.md.
+// llm.c token shards, mapped; both versions may be mixed. Layout: docs/formats/shards.md. Their documents end with
+// end_of_document, or begin with it if that is the first token of all, as in the shards of llm.c's own scripts.
 absl::StatusOr<std::unique_ptr<TokenSource>> open_llmc_bin(const std::vector<std::string>& paths, int64_t vocab);
 
 // The files that `paths` stand for; what the two functions above begin with.

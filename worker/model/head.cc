@@ -117,8 +117,8 @@ void Head::logits_of_row(const Recorder& recorder, Tensor hidden, Tensor row, Te
   const Tensor picked =
       recorder.program.transient("head.row", recorder.act, {1, hidden.shape().cols()}, MemoryClass::kActivations);
   const backend::VocabSlice rows{0, recorder.tokens(), recorder.tokens()};
-  recorder.program.record("head.pick", &Kernels::embedding, row.in(), rows, hidden.in(), Tensor().in(), int64_t{1},
-                          picked.out());
+  recorder.program.record("head.pick", &Kernels::embedding, row.in(), rows, hidden.in(), Tensor().in(), Tensor().in(),
+                          int64_t{1}, picked.out());
   const Tensor weight = recorder.weight(head_weight(recorder));
   recorder.program.record("head", &Kernels::linear, picked.in(), weight.in(), Tensor().in(), out.out());
 }

@@ -30,6 +30,7 @@ struct Recorder {
   parallel::Gradients* grads = nullptr;  // None in programs without a backward.
   const parallel::Groups& groups;
   engine::Tensor rope_table;  // f32 [sequence, head_dim]; undefined for learned positions.
+  engine::Tensor starts;  // i32 [tokens], whole on every rank: see kernels.h; undefined: documents are not told apart.
   engine::DType act = engine::DType::kF32;
   int64_t batch = 0;  // Sequences of one micro-batch.
   int64_t sequence = 0;

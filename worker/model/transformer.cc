@@ -23,7 +23,8 @@ Tensor Transformer::embed(const Recorder& recorder, Tensor ids) const {
   const Tensor positions = with_positions ? recorder.weight("positions.weight") : Tensor();
   const Tensor y = recorder.activation("embed.y", recorder.spec.hidden());
   recorder.program.record("embed", &Kernels::embedding, ids.in(), recorder.vocab_slice(),
-                          recorder.weight("embed.weight").in(), positions.in(), recorder.sequence, y.out());
+                          recorder.weight("embed.weight").in(), positions.in(), recorder.starts.in(), recorder.sequence,
+                          y.out());
   return recorder.scatter_tokens("embed.y", y);
 }
 
@@ -126,7 +127,8 @@ void Transformer::embed_backward(const Recorder& recorder, Tensor dresidual) con
   recorder.weight_gradient([recorder, ids = ids_, dy] {
     const Tensor dpositions = recorder.gpt2() ? recorder.grad("positions.weight") : Tensor();
     recorder.program.record("embed.backward", &Kernels::embedding_backward, ids.in(), recorder.vocab_slice(), dy.in(),
-                            recorder.sequence, recorder.grad("embed.weight").inout(), dpositions.inout());
+                            recorder.starts.in(), recorder.sequence, recorder.grad("embed.weight").inout(),
+                            dpositions.inout());
   });
 }
 

@@ -21,6 +21,7 @@ std::unique_ptr<EvalProgram> record_eval(const RunShape& shape) {
   if (uses_rope(shape)) eval->rope_table = program.external("rope_table", DType::kF32, rope_shape(shape));
   eval->inputs = program.persistent("inputs", DType::kI32, {shape.micro_tokens()}, MemoryClass::kIo);
   eval->targets = program.persistent("targets", DType::kI32, {shape.micro_tokens()}, MemoryClass::kIo);
+  eval->starts = starts(program, shape, {shape.micro_tokens()});
   eval->loss_sum = program.persistent("loss_sum", DType::kF32, {1}, MemoryClass::kIo);
   eval->valid = program.persistent("valid", DType::kF32, {1}, MemoryClass::kIo);
   const Tensor one = program.transient("one", DType::kF32, {1}, MemoryClass::kWorkspace);
@@ -28,7 +29,8 @@ std::unique_ptr<EvalProgram> record_eval(const RunShape& shape) {
   count_valid(program, shape, eval->targets, eval->valid);
   program.record("loss.zero", &Kernels::fill, 0.0f, eval->loss_sum.out());
   parallel::Weights weights(program, shape.layout, shape.groups, shape.sharding, eval->weights);
-  const model::Recorder layers = recorder(program, shape, weights, eval->rope_table, shape.spec.batch().micro());
+  const model::Recorder layers =
+      recorder(program, shape, weights, eval->rope_table, eval->starts, shape.spec.batch().micro());
   const Tensor hidden = record_forward(layers, shape, eval->inputs);
   if (hidden.defined()) {
     const Program::Scope scope(program, "", Phase::kForward);
@@ -46,6 +48,7 @@ std::unique_ptr<LogitsProgram> record_logits(const RunShape& shape) {
   logits->weights = borrow(program, shape, "weights", shape.act, weight_extent(shape));
   if (uses_rope(shape)) logits->rope_table = program.external("rope_table", DType::kF32, rope_shape(shape));
   logits->inputs = program.persistent("inputs", DType::kI32, {shape.spec.batch().sequence_length()}, MemoryClass::kIo);
+  logits->starts = starts(program, shape, {shape.spec.batch().sequence_length()});
   logits->row = program.persistent("row", DType::kI32, {1}, MemoryClass::kIo);
   const int64_t ranks = shape.mesh.tp_size;
   logits->logits =
@@ -53,7 +56,7 @@ std::unique_ptr<LogitsProgram> record_logits(const RunShape& shape) {
                          {ranks, model::padded_vocab_share(shape.spec.model(), shape.mesh.tp_size)}, MemoryClass::kIo);
 
   parallel::Weights weights(program, shape.layout, shape.groups, shape.sharding, logits->weights);
-  const model::Recorder layers = recorder(program, shape, weights, logits->rope_table, 1);
+  const model::Recorder layers = recorder(program, shape, weights, logits->rope_table, logits->starts, 1);
   const Tensor hidden = record_forward(layers, shape, logits->inputs);
   const Program::Scope scope(program, "", Phase::kForward);
   if (hidden.defined()) {

@@ -21,6 +21,7 @@ struct TrainProgram {
   engine::Tensor rope_table;  // f32, written once by the host; undefined for learned positions.
   engine::Tensor inputs;      // i32 [micro_batches, micro_tokens], written by the host before each run.
   engine::Tensor targets;     // i32, as inputs; -1 = not counted.
+  engine::Tensor starts;      // i32, as inputs: see kernels.h; undefined unless spec.data.reset_at_documents.
   engine::Tensor loss;        // f32 [1]: mean over the global batch, on every rank.
   engine::Tensor valid;       // f32 [1]: counted targets of the global batch.
   // f32 [1], written by the host: above 0 asks to stop. Behind a run, on every rank, what any rank asked: so all ranks
@@ -35,6 +36,7 @@ struct EvalProgram {
   parallel::FlatTensors weights;
   engine::Tensor rope_table;
   engine::Tensor inputs, targets;  // i32 [micro_tokens]
+  engine::Tensor starts;           // As TrainProgram's, of these.
   engine::Tensor loss_sum;         // f32 [1]: over all replicas' valid targets, on every rank.
   engine::Tensor valid;            // f32 [1]: their number.
 };
@@ -46,6 +48,7 @@ struct LogitsProgram {
   parallel::FlatTensors weights;
   engine::Tensor rope_table;
   engine::Tensor inputs;  // i32 [sequence_length]
+  engine::Tensor starts;  // As TrainProgram's, of these.
   engine::Tensor row;     // i32 [1]: which position's logits.
   engine::Tensor logits;  // act [tensor ranks, padded share of the vocabulary], on every rank.
 };

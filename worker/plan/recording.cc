@@ -33,12 +33,13 @@ void count_valid(Program& program, const RunShape& shape, Tensor targets, Tensor
 }
 
 model::Recorder recorder(Program& program, const RunShape& shape, parallel::Weights& weights, Tensor rope_table,
-                         int64_t batch) {
+                         Tensor starts, int64_t batch) {
   return {.program = program,
           .spec = shape.spec.model(),
           .weights = weights,
           .groups = shape.groups,
           .rope_table = rope_table,
+          .starts = starts,
           .act = shape.act,
           .batch = batch,
           .sequence = shape.spec.batch().sequence_length(),

@@ -38,6 +38,12 @@ inline engine::Shape rope_shape(const RunShape& shape) {
   return {shape.spec.batch().sequence_length(), shape.spec.model().head_dim()};
 }
 
+// Where documents start, among what the host writes before a run; undefined where that does not matter.
+inline engine::Tensor starts(engine::Program& program, const RunShape& shape, engine::Shape tokens) {
+  if (!shape.spec.data().reset_at_documents()) return engine::Tensor();
+  return program.persistent("starts", engine::DType::kI32, tokens, engine::MemoryClass::kIo);
+}
+
 // Combines a scalar over all ranks of the job; nothing to do for one.
 void reduce_over_world(engine::Program& program, const RunShape& shape, const std::string& name, engine::Tensor x,
                        backend::ReduceOp op = backend::ReduceOp::kSum);
@@ -47,8 +53,9 @@ void sum_over_world(engine::Program& program, const RunShape& shape, const std::
 // Counts the global batch's valid targets, each once.
 void count_valid(engine::Program& program, const RunShape& shape, engine::Tensor targets, engine::Tensor valid);
 
+// `starts`: of the batch, or undefined.
 model::Recorder recorder(engine::Program& program, const RunShape& shape, parallel::Weights& weights,
-                         engine::Tensor rope_table, int64_t batch);
+                         engine::Tensor rope_table, engine::Tensor starts, int64_t batch);
 
 // What flows from stage `from_stage` to its neighbour `to_stage`, forward or back, where that is on another rank: act
 // [local tokens, hidden].

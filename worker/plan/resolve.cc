@@ -6,6 +6,7 @@
 
 #include "worker/plan/presets.h"
 #include "worker/plan/problems.h"
+#include "worker/plan/resolve_data.h"
 #include "worker/plan/resolve_parallel.h"
 #include "worker/plan/resolve_tokenizer.h"
 
@@ -69,12 +70,6 @@ class Resolver {
   void data_and_tokenizer() {
     v1::DataSpec& data = *spec_.mutable_data();
     if (data.format() == v1::DataSpec::FORMAT_UNSPECIFIED) data.set_format(v1::DataSpec::TEXT);
-    if (data.train().empty()) problem("data.train", "no file given");
-    for (const std::string& path : data.train()) absolute("data.train", path);
-    for (const std::string& path : data.eval()) absolute("data.eval", path);
-    if (data.eval().empty() && data.eval_fraction() == 0) data.set_eval_fraction(0.02);
-    within("data.eval_fraction", data.eval_fraction(), 0, 0.5);
-
     resolve_tokenizer(spec_, problems_);
     const v1::TokenizerSpec& tokenizer = spec_.tokenizer();
     v1::ModelSpec& model = *spec_.mutable_model();
@@ -82,6 +77,7 @@ class Resolver {
     if (tokenizer.kind() == v1::TokenizerSpec::BYTE && model.vocab() < 257) {
       problem("model.vocab", "{} is smaller than the byte tokenizer's 257", model.vocab());
     }
+    resolve_data(spec_, problems_);
   }
   void absolute(const std::string& field, const std::string& path) {
     if (path.empty() || path[0] != '/') problem(field, "'{}' must be an absolute path on the workers", path);

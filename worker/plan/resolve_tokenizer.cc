@@ -50,7 +50,7 @@ void options(const v1::TokenizerSpec& tokenizer, Problems& problems) {
     problems.add("tokenizer.special_tokens", "do not go with tokenizer.kind {}; only tiktoken files leave them open",
                  kind);
   }
-  if (!file && !tokenizer.end_of_document().empty()) {
+  if (!file && tokenizer.kind() != Kind::NONE && !tokenizer.end_of_document().empty()) {
     problems.add("tokenizer.end_of_document", "does not go with tokenizer.kind {}", kind);
   }
 }

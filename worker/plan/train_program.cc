@@ -32,7 +32,7 @@ class StepRecording {
       : train_(train),
         shape_(shape),
         grads_(grads),
-        recorder_(recorder(train.program, shape, weights, train.rope_table, shape.spec.batch().micro())) {
+        recorder_(recorder(train.program, shape, weights, train.rope_table, Tensor(), shape.spec.batch().micro())) {
     recorder_.grads = &grads;
     recorder_.recompute = shape.spec.memory().recompute();
     if (shape.spec.memory().offload_activations()) recorder_.offload = &offload_.emplace(train.program);
@@ -53,6 +53,7 @@ class StepRecording {
   struct Flight {
     std::unique_ptr<model::Transformer> transformer;
     bool backward_follows = false;
+    Tensor starts;
     Tensor in, out, dout, din;
     model::Deferred deferred;
   };
@@ -80,6 +81,7 @@ class StepRecording {
   model::Recorder recorder_of(const Flight& flight) const {
     model::Recorder recorder = recorder_;
     recorder.backward_follows = flight.backward_follows;
+    recorder.starts = flight.starts;
     return recorder;
   }
 
@@ -168,6 +170,7 @@ class StepRecording {
 
   void forward(const Action& action, Flight& flight) {
     const Scope scope(train_.program, "", Phase::kForward);
+    if (train_.starts.defined()) flight.starts = of_micro_batch(train_.starts, action);
     if (stage(action).embedding) flight.in = of_micro_batch(train_.inputs, action);
     flight.transformer = std::make_unique<model::Transformer>(shape_.spec.model(), stage(action));
     flight.out = flight.transformer->forward(recorder_of(flight), flight.in);
@@ -217,6 +220,7 @@ void declare(TrainProgram& train, const RunShape& shape) {
   const engine::Shape batch{shape.micro_batches, shape.micro_tokens()};
   train.inputs = program.persistent("inputs", DType::kI32, batch, MemoryClass::kIo);
   train.targets = program.persistent("targets", DType::kI32, batch, MemoryClass::kIo);
+  train.starts = starts(program, shape, batch);
   train.loss = program.persistent("loss", DType::kF32, {1}, MemoryClass::kIo);
   train.valid = program.persistent("valid", DType::kF32, {1}, MemoryClass::kIo);
   train.stop = program.persistent("stop", DType::kF32, {1}, MemoryClass::kIo);

@@ -3,26 +3,43 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "telar/v1/rank.pb.h"
 #include "telar/v1/spec.pb.h"
-#include "worker/data/sampler.h"
+#include "worker/data/mixture.h"
 #include "worker/data/token_source.h"
 #include "worker/tokenizer/tokenizer.h"
 
 namespace telar::train {
 
+// What an evaluation reads of one source: its first samples.
+struct EvalPart {
+  std::string source;
+  data::Sampler rows;
+  uint64_t samples = 0;
+};
+
+// train->consumed(consumed_samples) says how far the run is in each source.
 struct Dataset {
-  std::unique_ptr<data::TokenSource> train_source;
-  std::unique_ptr<data::TokenSource> eval_source;  // Null when the eval windows are the tail of train_source.
-  std::optional<data::Sampler> train;
-  std::optional<data::Sampler> eval;
+  // Files, and where documents end in them where that is asked for.
+  struct Opened {
+    std::unique_ptr<data::TokenSource> tokens;
+    std::unique_ptr<data::Documents> documents;
+  };
+  std::vector<Opened> opened;  // The samplers below read from these.
+  std::optional<data::Mixture> train;
+  std::vector<EvalPart> eval;  // A source each.
+  std::vector<v1::SourceReport> sources;
   uint64_t train_tokens = 0;
   uint64_t eval_tokens = 0;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // Null when the data is ids already.
 };
 
-// Errors are of class DATA and name the file; one of them is a model.vocab below the tokenizer's.
+// Errors are of class DATA and name the file, and the source where there are several; one of them is a model.vocab below
+// the tokenizer's.
 absl::StatusOr<Dataset> open_dataset(const v1::JobSpec& spec);
 
 }  // namespace telar::train

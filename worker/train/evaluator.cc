@@ -1,36 +1,60 @@
 #include "worker/train/evaluator.h"
 
 #include <algorithm>
-#include <vector>
+#include <span>
 
 #include "worker/train/failure.h"
 
 namespace telar::train {
+namespace {
 
-absl::StatusOr<EvalResult> evaluate(Replica& replica, const data::Sampler& sampler) {
+// Sum over the valid targets, and their number.
+absl::StatusOr<std::pair<double, double>> evaluate_part(Replica& replica, const EvalPart& part) {
   const plan::RunShape& shape = replica.shape();
   const uint64_t micro = shape.spec.batch().micro(), length = shape.spec.batch().sequence_length();
   const uint64_t replicas = static_cast<uint64_t>(shape.mesh.dp_size);
-  const uint64_t samples = std::min<uint64_t>(shape.spec.eval().sequences(), sampler.windows());
   std::vector<int32_t> inputs(micro * length), targets(micro * length);
+  std::vector<int32_t> starts(shape.spec.data().reset_at_documents() ? micro * length : 0);
   double loss = 0, valid = 0;
-  for (uint64_t first = 0; first < samples; first += micro * replicas) {
-    // Windows beyond the end are filled up with targets that do not count.
+  for (uint64_t first = 0; first < part.samples; first += micro * replicas) {
+    // Rows beyond the end are filled up with targets that do not count.
     std::fill(inputs.begin(), inputs.end(), 0);
     std::fill(targets.begin(), targets.end(), -1);
+    std::fill(starts.begin(), starts.end(), 0);
     for (uint64_t i = 0; i < micro; ++i) {
       const uint64_t sample = first + static_cast<uint64_t>(shape.mesh.dp) * micro + i;
-      if (sample >= samples) break;
-      const absl::Status status = sampler.read(sample, std::span(inputs).subspan(i * length, length),
-                                               std::span(targets).subspan(i * length, length));
+      if (sample >= part.samples) break;
+      const auto of_row = [&](std::vector<int32_t>& all) {
+        return all.empty() ? std::span<int32_t>() : std::span(all).subspan(i * length, length);
+      };
+      const absl::Status status = part.rows.read(sample, {of_row(inputs), of_row(targets), of_row(starts)});
       if (!status.ok()) return with_class(v1::DATA, status);
     }
-    const auto part = replica.eval_batch(inputs, targets);
-    if (!part.ok()) return part.status();
-    loss += part->first;
-    valid += part->second;
+    const auto batch = replica.eval_batch(inputs, targets, starts);
+    if (!batch.ok()) return batch.status();
+    loss += batch->first;
+    valid += batch->second;
   }
-  return EvalResult{valid > 0 ? loss / valid : 0, static_cast<uint64_t>(valid)};
+  return std::pair<double, double>(loss, valid);
+}
+
+}  // namespace
+
+absl::StatusOr<EvalResult> evaluate(Replica& replica, const std::vector<EvalPart>& parts) {
+  EvalResult result;
+  double loss = 0, valid = 0;
+  for (const EvalPart& part : parts) {
+    const auto sums = evaluate_part(replica, part);
+    if (!sums.ok()) return sums.status();
+    const auto [part_loss, part_valid] = *sums;
+    result.parts.push_back(
+        {part.source, part_valid > 0 ? part_loss / part_valid : 0, static_cast<uint64_t>(part_valid)});
+    loss += part_loss;
+    valid += part_valid;
+  }
+  result.loss = valid > 0 ? loss / valid : 0;
+  result.tokens = static_cast<uint64_t>(valid);
+  return result;
 }
 
 }  // namespace telar::train

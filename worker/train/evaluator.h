@@ -1,8 +1,11 @@
-// Loss on the held-out windows.
+// Loss on the held-out rows.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "absl/status/statusor.h"
-#include "worker/data/sampler.h"
+#include "worker/train/dataset.h"
 #include "worker/train/replica.h"
 
 namespace telar::train {
@@ -10,10 +13,16 @@ namespace telar::train {
 struct EvalResult {
   double loss = 0;  // Mean over the valid targets.
   uint64_t tokens = 0;
+  // The same of each source, in the order of `parts`.
+  struct Part {
+    std::string source;
+    double loss = 0;
+    uint64_t tokens = 0;
+  };
+  std::vector<Part> parts;
 };
 
-// The first min(spec.eval.sequences, windows) windows, shared out over the replicas; every replica gets the result.
-// All replicas must call it at the same point.
-absl::StatusOr<EvalResult> evaluate(Replica& replica, const data::Sampler& sampler);
+// Rows shared out over the replicas; every replica gets the result. All replicas must call it at the same point.
+absl::StatusOr<EvalResult> evaluate(Replica& replica, const std::vector<EvalPart>& parts);
 
 }  // namespace telar::train

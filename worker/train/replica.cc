@@ -14,7 +14,7 @@ namespace {
 using engine::Tensor;
 
 // What the host writes before a step and reads behind it, by place in the lists of build_buffers().
-enum Input : size_t { kInputs, kTargets, kScalars, kStop };
+enum Input : size_t { kInputs, kTargets, kScalars, kStop, kStarts };
 enum Output : size_t { kLoss, kGradNorm, kValid, kLossScale, kSkipped, kStopped };
 
 template <typename T>
@@ -118,10 +118,12 @@ absl::Status Replica::build() {
 
 absl::Status Replica::build_buffers() {
   const plan::TrainProgram& program = *train_->recorded;
-  auto buffers = StepBuffers::create(
-      device_, *train_->executor, {program.inputs, program.targets, program.optimizer.step_scalars, program.stop},
-      {program.loss, program.optimizer.grad_norm, program.valid, program.state.loss_scale(),
-       program.state.step.slice(backend::kSkipped, {1}), program.stop});
+  std::vector<Tensor> inputs = {program.inputs, program.targets, program.optimizer.step_scalars, program.stop};
+  if (program.starts.defined()) inputs.push_back(program.starts);
+  auto buffers =
+      StepBuffers::create(device_, *train_->executor, std::move(inputs),
+                          {program.loss, program.optimizer.grad_norm, program.valid, program.state.loss_scale(),
+                           program.state.step.slice(backend::kSkipped, {1}), program.stop});
   if (!buffers.ok()) return buffers.status();
   buffers_ = *std::move(buffers);
   return absl::OkStatus();
@@ -156,7 +158,7 @@ absl::Status Replica::masters_changed() {
 }
 
 absl::Status Replica::submit_step(uint64_t step, std::span<const int32_t> inputs, std::span<const int32_t> targets,
-                                  bool stop) {
+                                  bool stop, std::span<const int32_t> starts) {
   if (in_flight() == StepBuffers::kSlots) return check_idle("submit_step");
   const uint64_t count = submitted_ + 1;
   const auto put = [&](Input input, std::span<const int32_t> values) {
@@ -169,6 +171,7 @@ absl::Status Replica::submit_step(uint64_t step, std::span<const int32_t> inputs
   };
   absl::Status status = put(kInputs, inputs);
   status.Update(put(kTargets, targets));
+  if (shape_.spec.data().reset_at_documents()) status.Update(put(kStarts, starts));
   if (!status.ok()) return status;
   const std::span<float> scalars = buffers_->input<float>(count, kScalars);
   std::fill(scalars.begin(), scalars.end(), 0.0f);
@@ -219,20 +222,23 @@ absl::Status Replica::failed_step(const absl::Status& seen) {
 }
 
 absl::StatusOr<StepResult> Replica::train_step(uint64_t step, std::span<const int32_t> inputs,
-                                               std::span<const int32_t> targets, bool stop) {
+                                               std::span<const int32_t> targets, bool stop,
+                                               std::span<const int32_t> starts) {
   absl::Status status = check_idle("train_step");
-  if (status.ok()) status = submit_step(step, inputs, targets, stop);
+  if (status.ok()) status = submit_step(step, inputs, targets, stop, starts);
   if (!status.ok()) return status;
   return finish_step();
 }
 
 absl::StatusOr<std::pair<double, double>> Replica::eval_batch(std::span<const int32_t> inputs,
-                                                              std::span<const int32_t> targets) {
+                                                              std::span<const int32_t> targets,
+                                                              std::span<const int32_t> starts) {
   const plan::EvalProgram& program = *eval_->recorded;
   engine::Executor& executor = *eval_->executor;
   absl::Status status = check_idle("eval_batch");
   status.Update(upload<int32_t>(device_, executor, program.inputs, inputs));
   status.Update(upload<int32_t>(device_, executor, program.targets, targets));
+  if (program.starts.defined()) status.Update(upload<int32_t>(device_, executor, program.starts, starts));
   if (status.ok()) status = executor.run();
   if (!status.ok()) return status;
   const absl::StatusOr<float> loss = scalar(device_, executor, program.loss_sum);
@@ -255,7 +261,8 @@ absl::StatusOr<Prepared<plan::LogitsProgram>*> Replica::logits_program() {
   return logits_.get();
 }
 
-absl::StatusOr<std::vector<float>> Replica::next_logits(std::span<const int32_t> ids, int32_t row) {
+absl::StatusOr<std::vector<float>> Replica::next_logits(std::span<const int32_t> ids, int32_t row,
+                                                        std::span<const int32_t> starts) {
   const auto prepared = logits_program();
   if (!prepared.ok()) return prepared.status();
   const plan::LogitsProgram& program = *(*prepared)->recorded;
@@ -264,6 +271,11 @@ absl::StatusOr<std::vector<float>> Replica::next_logits(std::span<const int32_t>
   padded.resize(static_cast<size_t>(program.inputs.elements()), 0);
   absl::Status status = check_idle("next_logits");
   status.Update(upload<int32_t>(device_, executor, program.inputs, padded));
+  if (program.starts.defined()) {
+    std::vector<int32_t> of_all(starts.begin(), starts.end());
+    of_all.resize(padded.size(), of_all.empty() ? 0 : of_all.back());
+    status.Update(upload<int32_t>(device_, executor, program.starts, of_all));
+  }
   status.Update(upload<int32_t>(device_, executor, program.row, std::span(&row, 1)));
   if (status.ok()) status = executor.run();
   if (!status.ok()) return status;

@@ -63,10 +63,11 @@ class Replica {
   // Call on all ranks after the masters were written from outside: rounds them to the compute precision, and gathers.
   absl::Status masters_changed();
 
-  // Optimizer step `step` (1 is the first) on this rank's part of the global batch, [micro_batches, micro_tokens]. The
-  // spans are free when it returns. Errors, here and from finish_step(), name the step ("step 12: op ..."), and end the
-  // replica.
-  absl::Status submit_step(uint64_t step, std::span<const int32_t> inputs, std::span<const int32_t> targets, bool stop);
+  // Optimizer step `step` (1 is the first) on this rank's part of the global batch, [micro_batches, micro_tokens].
+  // `starts`, only and always with spec.data.reset_at_documents: see data::Row. The spans are free when it returns.
+  // Errors, here and from finish_step(), name the step ("step 12: op ..."), and end the replica.
+  absl::Status submit_step(uint64_t step, std::span<const int32_t> inputs, std::span<const int32_t> targets, bool stop,
+                           std::span<const int32_t> starts = {});
   // The next step that is submitted goes op by op under the observer's eyes; only with Execution::kLanes.
   void observe_next_step(engine::RunObserver& observer) { observer_ = &observer; }
   // Of the oldest step in flight.
@@ -74,13 +75,17 @@ class Replica {
   int in_flight() const { return static_cast<int>(submitted_ - finished_); }
   // Both.
   absl::StatusOr<StepResult> train_step(uint64_t step, std::span<const int32_t> inputs,
-                                        std::span<const int32_t> targets, bool stop);
+                                        std::span<const int32_t> targets, bool stop,
+                                        std::span<const int32_t> starts = {});
   const engine::GraphState& graph_state() const { return train_->executor->graph_state(); }
   // Sum of the loss over the valid targets of all replicas' micro-batches, and their number.
   absl::StatusOr<std::pair<double, double>> eval_batch(std::span<const int32_t> inputs,
-                                                       std::span<const int32_t> targets);
-  // Logits [vocab] of what follows ids[row], on every rank; ids beyond `row` do not matter.
-  absl::StatusOr<std::vector<float>> next_logits(std::span<const int32_t> ids, int32_t row);
+                                                       std::span<const int32_t> targets,
+                                                       std::span<const int32_t> starts = {});
+  // Logits [vocab] of what follows ids[row], on every rank; ids beyond `row` do not matter. Without `starts` they are
+  // one document.
+  absl::StatusOr<std::vector<float>> next_logits(std::span<const int32_t> ids, int32_t row,
+                                                 std::span<const int32_t> starts = {});
 
   // Of one kind, host copies of what this rank's optimizer state holds of the logical tensors: for checkpoints and
   // tests. Gradients are as the last step left them, its loss scale times too large.

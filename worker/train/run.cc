@@ -168,6 +168,7 @@ class Run {
     started.set_resumed_from(resumed_from_);
     started.set_train_tokens(dataset_->train_tokens);
     started.set_eval_tokens(dataset_->eval_tokens);
+    announce_sources(started);
     const auto& arenas = replica_->train_plan().arena_bytes;
     for (int i = 0; i < engine::kMemoryClasses; ++i) {
       v1::MemoryUse& use = *started.add_memory();
@@ -185,6 +186,17 @@ class Run {
     return events_.write(event);
   }
 
+  // What each source of a blend gives to the run, and which of them it goes through more than once.
+  void announce_sources(v1::RankStarted& started) const {
+    *started.mutable_sources() = {dataset_->sources.begin(), dataset_->sources.end()};
+    if (!leader()) return;
+    for (const v1::SourceReport& source : dataset_->sources) {
+      spdlog::log(source.epochs() > 1 ? spdlog::level::warn : spdlog::level::info,
+                  "source {}: {} train tokens, {} held out, {:.1f} % of the samples, gone through {:.2f} times",
+                  source.name(), source.train_tokens(), source.eval_tokens(), 100 * source.share(), source.epochs());
+    }
+  }
+
   absl::Status train() {
     if (outcome_.step >= spec_.schedule().steps()) return absl::OkStatus();
     data::LoaderOptions options;
@@ -193,6 +205,7 @@ class Run {
     options.global_batch = spec_.batch().global();
     options.dp_index = static_cast<uint32_t>(mesh_.dp);
     options.dp_count = spec_.parallel().data();
+    options.starts = spec_.data().reset_at_documents();
     options.micro_batches = static_cast<uint32_t>(replica_->shape().micro_batches);
     auto loader = data::BatchLoader::start(*dataset_->train, options);
     if (!loader.ok()) return with_class(v1::DATA, loader.status());
@@ -244,7 +257,8 @@ class Run {
     if (!batch.ok()) return with_class(v1::DATA, batch.status());
     pace.data_wait += batch->waited_seconds;
     absl::Status status = trace_.begin(submitted_ + 1, *replica_, *device_);
-    if (status.ok()) status = replica_->submit_step(submitted_ + 1, batch->inputs, batch->targets, stop_.load());
+    if (status.ok())
+      status = replica_->submit_step(submitted_ + 1, batch->inputs, batch->targets, stop_.load(), batch->starts);
     if (!status.ok()) return named(status);
     ++submitted_;
     return absl::OkStatus();
@@ -353,7 +367,7 @@ class Run {
 
   absl::Status evaluate_now() {
     const auto start = std::chrono::steady_clock::now();
-    const auto result = evaluate(*replica_, *dataset_->eval);
+    const auto result = evaluate(*replica_, dataset_->eval);
     if (!result.ok()) return result.status();
     if (!leader()) return absl::OkStatus();  // Every replica has the same result; one tells it.
     v1::RankEvent event;
@@ -363,6 +377,9 @@ class Run {
     report.set_tokens(result->tokens);
     report.set_seconds(seconds_since(start));
     spdlog::info("step {}: held-out loss {:.4f} over {} tokens", outcome_.step, result->loss, result->tokens);
+    for (const EvalResult::Part& part : result->parts) {
+      if (result->parts.size() > 1) spdlog::info("  of {}: {:.4f} over {} tokens", part.source, part.loss, part.tokens);
+    }
     const absl::Status status = metrics_->write(report);
     return status.ok() ? events_.write(event) : status;
   }

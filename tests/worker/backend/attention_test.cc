@@ -33,7 +33,7 @@ TEST_P(AttentionTest, Forward) {
     Tensor qkv = tensor(GetParam(), {tokens, width}, random(tokens * width));
     Tensor o = filled(GetParam(), {tokens, d.heads * d.head_dim}, -9);
     Tensor lse = filled(DType::kF32, {d.batch, d.heads, d.sequence}, -9);
-    ok(kernels().attention(stream(), d, qkv.in(), o.out(), lse.out()));
+    ok(kernels().attention(stream(), d, qkv.in(), In(), o.out(), lse.out()));
     const auto want = reference::attention(shape(d), qkv.values());
     // Rounded probabilities: half a unit of a mean of |v| at the most, and half of that again for the sum that divides
     // them.
@@ -53,7 +53,7 @@ TEST_P(AttentionTest, Backward) {
     Tensor lse = tensor(DType::kF32, {d.batch, d.heads, d.sequence}, forward.lse);
     Tensor d_o = tensor(GetParam(), {tokens, out}, random(tokens * out));
     Tensor dqkv = filled(GetParam(), {tokens, width}, -9);
-    ok(kernels().attention_backward(stream(), d, qkv.in(), o.in(), lse.in(), d_o.in(), dqkv.out()));
+    ok(kernels().attention_backward(stream(), d, qkv.in(), In(), o.in(), lse.in(), d_o.in(), dqkv.out()));
     // The rounding of `o` goes through rowsum(dO O): sqrt(D) errors of half_unit |o| / 2, times |q| / sqrt(D).
     const double unit = half_unit(GetParam());
     const Tolerance allowed = unit > 0 ? Tolerance{8 * unit, 5 * unit} : Tolerance{3e-5, 2e-5};
@@ -66,7 +66,7 @@ TEST_F(AttentionTest, LargeScores) {
   const AttentionDims d{1, 130, 1, 1, 16};
   Tensor qkv = tensor(DType::kF32, {130, 48}, random(130 * 48, 30.0));
   Tensor o = filled(DType::kF32, {130, 16}, 0), lse = filled(DType::kF32, {1, 1, 130}, 0);
-  ok(kernels().attention(stream(), d, qkv.in(), o.out(), lse.out()));
+  ok(kernels().attention(stream(), d, qkv.in(), In(), o.out(), lse.out()));
   const auto want = reference::attention(shape(d), qkv.values());
   // Scores near 10^4 have f32 errors near 10^-3, and so have their exponents.
   expect_close(o.values(), want.o, {0.2, 5e-3}, "o");
@@ -90,11 +90,11 @@ TEST_P(AttentionTest, RopeTurnsAndTurnsBack) {
     Values want = qkv.values();
     const Values before = want;
     reference::rope(want, width, d.heads + d.kv_heads, d.head_dim, table.values(), d.sequence, false);
-    ok(kernels().rope(stream(), d, table.in(), qkv.inout()));
+    ok(kernels().rope(stream(), d, table.in(), In(), qkv.inout()));
     expect_close(qkv.values(), want, rounded(GetParam()), "turned");
     want = qkv.values();
     reference::rope(want, width, d.heads + d.kv_heads, d.head_dim, table.values(), d.sequence, true);
-    ok(kernels().rope_backward(stream(), d, table.in(), qkv.inout()));
+    ok(kernels().rope_backward(stream(), d, table.in(), In(), qkv.inout()));
     expect_close(qkv.values(), want, rounded(GetParam()), "turned back");
     const double two_roundings = std::max(1e-5, 13 * half_unit(GetParam()));
     expect_close(qkv.values(), before, {two_roundings, 0}, "there and back");
@@ -108,21 +108,22 @@ TEST_F(AttentionTest, Refusals) {
   AttentionDims wrong = d;
   wrong.heads = 3;
   wrong.kv_heads = 2;
-  expect_refused(kernels().attention(stream(), wrong, qkv.in(), o.out(), lse.out()),
+  expect_refused(kernels().attention(stream(), wrong, qkv.in(), In(), o.out(), lse.out()),
                  {"attention: dims.heads", "got 3", "kv_heads = 2"});
   wrong = d;
   wrong.sequence = 0;
-  expect_refused(kernels().attention(stream(), wrong, qkv.in(), o.out(), lse.out()), {"dims.sequence", "got 0"});
-  expect_refused(kernels().attention(stream(), d, o.in(), o.out(), lse.out()),
+  expect_refused(kernels().attention(stream(), wrong, qkv.in(), In(), o.out(), lse.out()), {"dims.sequence", "got 0"});
+  expect_refused(kernels().attention(stream(), d, o.in(), In(), o.out(), lse.out()),
                  {"attention: qkv", "[4, 12]", "[4, 24]"});
-  expect_refused(kernels().attention(stream(), d, qkv.in(), half.out(), lse.out()), {"attention: o", "as qkv"});
-  expect_refused(kernels().attention(stream(), d, qkv.in(), o.out(), o.out()), {"attention: lse", "[8]"});
-  expect_refused(kernels().attention_backward(stream(), d, qkv.in(), o.in(), lse.in(), qkv.in(), qkv.out()),
+  expect_refused(kernels().attention(stream(), d, qkv.in(), In(), half.out(), lse.out()), {"attention: o", "as qkv"});
+  expect_refused(kernels().attention(stream(), d, qkv.in(), In(), o.out(), o.out()), {"attention: lse", "[8]"});
+  expect_refused(kernels().attention_backward(stream(), d, qkv.in(), In(), o.in(), lse.in(), qkv.in(), qkv.out()),
                  {"attention_backward: d_o", "[4, 24]"});
   wrong = d;
   wrong.head_dim = 3;
-  expect_refused(kernels().rope(stream(), wrong, table.in(), qkv.inout()), {"rope: dims.head_dim", "got 3", "even"});
-  expect_refused(kernels().rope_backward(stream(), d, lse.in(), qkv.inout()), {"rope_backward: table", "[4, 6]"});
+  expect_refused(kernels().rope(stream(), wrong, table.in(), In(), qkv.inout()),
+                 {"rope: dims.head_dim", "got 3", "even"});
+  expect_refused(kernels().rope_backward(stream(), d, lse.in(), In(), qkv.inout()), {"rope_backward: table", "[4, 6]"});
 }
 
 }  // namespace

@@ -77,8 +77,8 @@ class Workload {
     Tensor qkv = random({kTokens, 8 * 22}), o = random({kTokens, 4 * 22}), d_o = random({kTokens, 4 * 22});
     Tensor lse = grad({2, 4, kTokens / 2}), dqkv = random({kTokens, 8 * 22});
     Kernels& k = rig_.kernels();
-    keep(k.attention(rig_.stream(), dims, qkv.in(), o.out(), lse.out()), {&o, &lse});
-    keep(k.attention_backward(rig_.stream(), dims, qkv.in(), o.in(), lse.in(), d_o.in(), dqkv.out()), {&dqkv});
+    keep(k.attention(rig_.stream(), dims, qkv.in(), In(), o.out(), lse.out()), {&o, &lse});
+    keep(k.attention_backward(rig_.stream(), dims, qkv.in(), In(), o.in(), lse.in(), d_o.in(), dqkv.out()), {&dqkv});
   }
   void losses() {
     Tensor id = ids(kOut), dy = random({kTokens, 200}), dtable = grad({kOut, 200}), dpositions = grad({30, 200});
@@ -86,12 +86,13 @@ class Workload {
     Tensor parts = grad({2, 3, kTokens}), slice_logits = random({kTokens, kOut}), part_loss = grad({1});
     Tensor big = random({100003}), sum = grad({1}), noise = random({10007});
     Kernels& k = rig_.kernels();
-    keep(k.embedding_backward(rig_.stream(), id.in(), {0, kOut, kOut}, dy.in(), 30, dtable.inout(), dpositions.inout()),
+    keep(k.embedding_backward(rig_.stream(), id.in(), {0, kOut, kOut}, dy.in(), In(), 30, dtable.inout(),
+                              dpositions.inout()),
          {&dtable, &dpositions});
     keep(k.cross_entropy(rig_.stream(), id.in(), count.in(), In(), kOut, logits.inout(), loss.inout()),
          {&logits, &loss});
     const VocabSlice slice{101, 150, kOut};
-    keep(k.embedding_backward(rig_.stream(), id.in(), slice, dy.in(), 30, dtable.inout(), dpositions.inout()),
+    keep(k.embedding_backward(rig_.stream(), id.in(), slice, dy.in(), In(), 30, dtable.inout(), dpositions.inout()),
          {&dtable, &dpositions});
     for (int64_t rank : {0, 1}) {  // The same slice twice: enough for an order of sums.
       const Out part = range(parts.out(), rank * 3 * kTokens, 3 * kTokens);

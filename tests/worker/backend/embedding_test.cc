@@ -21,7 +21,7 @@ TEST_P(EmbeddingTest, Forward) {
       Tensor positions = tensor(GetParam(), {sequence + 2, width}, random((sequence + 2) * width));
       Tensor y = filled(GetParam(), {tokens, width}, -9);
       ok(kernels().embedding(stream(), ids(id).in(), {0, vocab, vocab}, table.in(),
-                             with_positions ? positions.in() : In(), sequence, y.out()));
+                             with_positions ? positions.in() : In(), In(), sequence, y.out()));
       expect_close(
           y.values(),
           reference::embedding(id, table.values(), with_positions ? positions.values() : Values(), sequence, width),
@@ -34,7 +34,7 @@ TEST_F(EmbeddingTest, ActivationsMayBeOfAnotherTypeThanWeights) {
   Tensor table = tensor(DType::kF32, {9, 20}, random(180));
   Tensor y = filled(DType::kBF16, {4, 20}, 0);
   const std::vector<int32_t> id = {8, 0, 3, 3};
-  ok(kernels().embedding(stream(), ids(id).in(), {0, 9, 9}, table.in(), In(), 4, y.out()));
+  ok(kernels().embedding(stream(), ids(id).in(), {0, 9, 9}, table.in(), In(), In(), 4, y.out()));
   expect_close(y.values(), reference::embedding(id, table.values(), {}, 4, 20), rounded(DType::kBF16), "y");
 }
 
@@ -48,8 +48,8 @@ TEST_P(EmbeddingTest, BackwardAccumulates) {
       Tensor dpositions = tensor(DType::kF32, {sequence + 2, width}, random((sequence + 2) * width));
       Values want = dtable.values(), want_positions = with_positions ? dpositions.values() : Values();
       reference::embedding_backward(id, dy.values(), sequence, width, want, want_positions);
-      ok(kernels().embedding_backward(stream(), ids(id).in(), {0, vocab, vocab}, dy.in(), sequence, dtable.inout(),
-                                      with_positions ? dpositions.inout() : InOut()));
+      ok(kernels().embedding_backward(stream(), ids(id).in(), {0, vocab, vocab}, dy.in(), In(), sequence,
+                                      dtable.inout(), with_positions ? dpositions.inout() : InOut()));
       expect_close(dtable.values(), want, {1e-5, 1e-5}, "dtable");
       if (with_positions) expect_close(dpositions.values(), want_positions, {1e-5, 1e-5}, "dpositions");
     }
@@ -76,10 +76,10 @@ TEST_P(EmbeddingTest, SlicesOfAVocabulary) {
       padded.resize((slice.count + padding) * width, std::nan(""));
       const Tensor table = tensor(GetParam(), {slice.count + padding, width}, padded);
       const Tensor y = filled(GetParam(), {tokens, width}, std::nan(""));
-      ok(kernels().embedding(stream(), ids(id).in(), slice, table.in(), positions.in(), sequence, y.out()));
+      ok(kernels().embedding(stream(), ids(id).in(), slice, table.in(), positions.in(), In(), sequence, y.out()));
       expect_close(y.values(), reference::embedding(id, mine, positions.values(), sequence, width, slice.first),
                    rounded(GetParam()), "y");
-      ok(kernels().embedding(stream(), ids(id).in(), slice, table.in(), In(), sequence, y.out()));
+      ok(kernels().embedding(stream(), ids(id).in(), slice, table.in(), In(), In(), sequence, y.out()));
       const Values alone = y.values();
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += alone[i];
 
@@ -92,13 +92,13 @@ TEST_P(EmbeddingTest, SlicesOfAVocabulary) {
       Values want_positions = dpositions.values();
       reference::embedding_backward(id, d, sequence, width, want, want_positions, slice.first);
       want.resize((slice.count + padding) * width, 7);
-      ok(kernels().embedding_backward(stream(), ids(id).in(), slice, dy.in(), sequence, dtable.inout(),
+      ok(kernels().embedding_backward(stream(), ids(id).in(), slice, dy.in(), In(), sequence, dtable.inout(),
                                       dpositions.inout()));
       expect_close(dtable.values(), want, {1e-5, 1e-5}, "dtable");
       expect_close(dpositions.values(), want_positions, {1e-5, 1e-5}, "dpositions");
     }
     const Tensor y = filled(GetParam(), {tokens, width}, std::nan(""));
-    ok(kernels().embedding(stream(), ids(id).in(), {0, vocab, vocab}, whole.in(), In(), sequence, y.out()));
+    ok(kernels().embedding(stream(), ids(id).in(), {0, vocab, vocab}, whole.in(), In(), In(), sequence, y.out()));
     EXPECT_EQ(sum, y.values());
   }
 }
@@ -107,24 +107,25 @@ TEST_F(EmbeddingTest, Refusals) {
   Tensor table = filled(DType::kF32, {5, 8}, 0), y = filled(DType::kF32, {3, 8}, 0);
   Tensor short_positions = filled(DType::kF32, {2, 8}, 0), narrow = filled(DType::kF32, {3, 7}, 0);
   const auto embed = [&](const std::vector<int32_t>& id, In positions, Out out) {
-    return kernels().embedding(stream(), ids(id).in(), {0, 5, 5}, table.in(), positions, 3, out);
+    return kernels().embedding(stream(), ids(id).in(), {0, 5, 5}, table.in(), positions, In(), 3, out);
   };
   if (rig().refuses_values()) {
     expect_refused(embed({0, 5, 1}, In(), y.out()), {"embedding: ids", "got 5 at token 1", "0 to 4"});
     expect_refused(embed({0, 1, -1}, In(), y.out()), {"embedding: ids", "got -1 at token 2"});
     expect_refused(
-        kernels().embedding_backward(stream(), ids({0, 9, 0}).in(), {0, 5, 5}, y.in(), 3, table.inout(), InOut()),
+        kernels().embedding_backward(stream(), ids({0, 9, 0}).in(), {0, 5, 5}, y.in(), In(), 3, table.inout(), InOut()),
         {"embedding_backward: ids", "got 9"});
   }
   expect_refused(embed({0, 1, 2}, short_positions.in(), y.out()), {"embedding: positions", "got 2", "sequence = 3"});
   expect_refused(embed({0, 1, 2}, In(), narrow.out()), {"embedding: y", "got f32 [3, 7]", "[3, 8]"});
-  expect_refused(kernels().embedding(stream(), ids({0, 1, 2}).in(), {0, 6, 9}, table.in(), In(), 3, y.out()),
+  expect_refused(kernels().embedding(stream(), ids({0, 1, 2}).in(), {0, 6, 9}, table.in(), In(), In(), 3, y.out()),
                  {"embedding: slice.count", "got 6", "table's 5 rows"});
-  expect_refused(kernels().embedding_backward(stream(), ids({0, 1, 2}).in(), {5, 5, 9}, y.in(), 3, table.inout(), {}),
-                 {"embedding_backward: slice.first", "got 5", "= 4"});
+  expect_refused(
+      kernels().embedding_backward(stream(), ids({0, 1, 2}).in(), {5, 5, 9}, y.in(), In(), 3, table.inout(), {}),
+      {"embedding_backward: slice.first", "got 5", "= 4"});
   Tensor half = filled(DType::kBF16, {5, 8}, 0);
   expect_refused(
-      kernels().embedding_backward(stream(), ids({0, 1, 0}).in(), {0, 5, 5}, y.in(), 3, half.inout(), InOut()),
+      kernels().embedding_backward(stream(), ids({0, 1, 0}).in(), {0, 5, 5}, y.in(), In(), 3, half.inout(), InOut()),
       {"embedding_backward: dtable", "got bf16"});
 }
 

@@ -193,7 +193,7 @@ TEST_P(ModelShapesTest, EmbeddingOfAFrequentId) {
   Tensor dy = tensor(GetParam(), {tokens, width}, random(tokens * width));
   Tensor dtable = filled(DType::kF32, {vocab, width}, 0);
   Tensor dpositions = filled(DType::kF32, {sequence, width}, 0.5);
-  ok(kernels().embedding_backward(stream(), ids(id).in(), {0, vocab, vocab}, dy.in(), sequence, dtable.inout(),
+  ok(kernels().embedding_backward(stream(), ids(id).in(), {0, vocab, vocab}, dy.in(), In(), sequence, dtable.inout(),
                                   dpositions.inout()));
   Values want(vocab * width, 0.0), want_positions(sequence * width, 0.5);
   reference::embedding_backward(id, dy.values(), sequence, width, want, want_positions);
@@ -204,7 +204,7 @@ TEST_P(ModelShapesTest, EmbeddingOfAFrequentId) {
   Tensor positions = tensor(GetParam(), {sequence, width}, random(sequence * width));
   Tensor y = filled(GetParam(), {tokens, width}, 0);
   id[5] = 0;
-  ok(kernels().embedding(stream(), ids(id).in(), {0, used, used}, table.in(), positions.in(), sequence, y.out()));
+  ok(kernels().embedding(stream(), ids(id).in(), {0, used, used}, table.in(), positions.in(), In(), sequence, y.out()));
   expect_close(y.values(), reference::embedding(id, table.values(), positions.values(), sequence, width),
                rounded(GetParam()), "y");
 }
@@ -229,7 +229,7 @@ TEST_P(ModelShapesTest, Rope) {
     Tensor qkv = tensor(GetParam(), {tokens, width}, random(tokens * width));
     Values want = qkv.values();
     reference::rope(want, width, d.heads + d.kv_heads, d.head_dim, table.values(), d.sequence, false);
-    ok(kernels().rope(stream(), d, table.in(), qkv.inout()));
+    ok(kernels().rope(stream(), d, table.in(), In(), qkv.inout()));
     expect_close(qkv.values(), want, rounded(GetParam()), "turned");
   }
 }

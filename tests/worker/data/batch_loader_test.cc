@@ -31,12 +31,12 @@ std::vector<Step> take(BatchLoader& loader, int steps) {
 
 TEST(BatchLoader, EveryLayoutCoversTheSameGlobalBatches) {
   const CountingSource source(5000);
-  const auto sampler = Sampler::shuffled(source, {0, 5000}, kLength, 9).value();
+  const auto sampler = Sampler::shuffled(section_of(source, {0, 5000}), {.sequence_length = kLength}, 9).value();
   constexpr int kSteps = 70;  // Crosses an epoch of 624 windows.
   std::vector<Step> expected(kSteps);
   for (uint64_t sample = 0; sample < 12 * kSteps; ++sample) {
     std::vector<int32_t> inputs(kLength), targets(kLength);
-    ASSERT_TRUE(sampler.read(sample, inputs, targets).ok());
+    ASSERT_TRUE(sampler.read(sample, {inputs, targets, {}}).ok());
     Step& step = expected[sample / 12];
     step.inputs.insert(step.inputs.end(), inputs.begin(), inputs.end());
     step.targets.insert(step.targets.end(), targets.begin(), targets.end());
@@ -58,7 +58,7 @@ TEST(BatchLoader, EveryLayoutCoversTheSameGlobalBatches) {
 
 TEST(BatchLoader, ResumesWithOneInteger) {
   const CountingSource source(3000);
-  const auto sampler = Sampler::shuffled(source, {0, 3000}, kLength, 5).value();
+  const auto sampler = Sampler::shuffled(section_of(source, {0, 3000}), {.sequence_length = kLength}, 5).value();
   const LoaderOptions options{.global_batch = 6, .dp_index = 1, .dp_count = 2};
   const auto straight = take(*BatchLoader::start(sampler, options).value(), 100);
   for (const int stop : {0, 1, 37, 99}) {
@@ -71,7 +71,7 @@ TEST(BatchLoader, ResumesWithOneInteger) {
 
 TEST(BatchLoader, MicroBatchesAreRowsOfTheBatch) {
   const CountingSource source(3000);
-  const auto sampler = Sampler::shuffled(source, {0, 3000}, kLength, 5).value();
+  const auto sampler = Sampler::shuffled(section_of(source, {0, 3000}), {.sequence_length = kLength}, 5).value();
   auto loader = BatchLoader::start(sampler, {.global_batch = 6, .micro_batches = 3}).value();
   const Batch batch = loader->next().value();
   EXPECT_EQ(batch.first_sample, 0u);
@@ -84,7 +84,7 @@ TEST(BatchLoader, MicroBatchesAreRowsOfTheBatch) {
 
 TEST(BatchLoader, TheViewStaysWhileTheThreadReadsAhead) {
   GatedSource source(3000);
-  const auto sampler = Sampler::in_order(source, {0, 3000}, kLength).value();
+  const auto sampler = Sampler::in_order(section_of(source, {0, 3000}), {.sequence_length = kLength}).value();
   auto loader = BatchLoader::start(sampler, {.global_batch = 1, .buffers = 2}).value();
   source.allow(2);  // A sample is two reads.
   const Batch batch = loader->next().value();
@@ -99,7 +99,7 @@ TEST(BatchLoader, TheViewStaysWhileTheThreadReadsAhead) {
 
 TEST(BatchLoader, SaysHowLongItWaited) {
   GatedSource source(3000);
-  const auto sampler = Sampler::in_order(source, {0, 3000}, kLength).value();
+  const auto sampler = Sampler::in_order(section_of(source, {0, 3000}), {.sequence_length = kLength}).value();
   auto loader = BatchLoader::start(sampler, {.global_batch = 1}).value();
   source.await_begun(1);
   std::thread opener([&] { source.allow(1000); });
@@ -109,7 +109,7 @@ TEST(BatchLoader, SaysHowLongItWaited) {
 
 TEST(BatchLoader, ErrorsComeInTheirTurnAndStay) {
   const CountingSource source(3000, /*fail_at=*/5 * kLength + 3);
-  const auto sampler = Sampler::in_order(source, {0, 3000}, kLength).value();
+  const auto sampler = Sampler::in_order(section_of(source, {0, 3000}), {.sequence_length = kLength}).value();
   auto loader = BatchLoader::start(sampler, {.global_batch = 2}).value();
   EXPECT_EQ(take(*loader, 2).size(), 2u);
   for (int call = 0; call < 3; ++call) {
@@ -121,7 +121,8 @@ TEST(BatchLoader, ErrorsComeInTheirTurnAndStay) {
 
 TEST(BatchLoader, EndsAfterTheGivenSteps) {
   const CountingSource source(3000);
-  const auto sampler = Sampler::in_order(source, {0, 6 * kLength + 1}, kLength).value();
+  const auto sampler =
+      Sampler::in_order(section_of(source, {0, 6 * kLength + 1}), {.sequence_length = kLength}).value();
   auto loader = BatchLoader::start(sampler, {.steps = 3, .global_batch = 2}).value();
   EXPECT_EQ(take(*loader, 3).size(), 3u);
   EXPECT_EQ(loader->next().status().code(), absl::StatusCode::kOutOfRange);
@@ -130,7 +131,7 @@ TEST(BatchLoader, EndsAfterTheGivenSteps) {
 
 TEST(BatchLoader, EndsAtAnyMoment) {
   const CountingSource source(100000);
-  const auto sampler = Sampler::shuffled(source, {0, 100000}, 64, 5).value();
+  const auto sampler = Sampler::shuffled(section_of(source, {0, 100000}), {.sequence_length = 64}, 5).value();
   for (int taken = 0; taken < 50; ++taken) {
     auto loader = BatchLoader::start(sampler, {.global_batch = 4, .buffers = 2}).value();
     take(*loader, taken % 5);
@@ -139,7 +140,7 @@ TEST(BatchLoader, EndsAtAnyMoment) {
 
 TEST(BatchLoader, RefusesOptionsByName) {
   const CountingSource source(3000);
-  const auto sampler = Sampler::in_order(source, {0, 3000}, kLength).value();
+  const auto sampler = Sampler::in_order(section_of(source, {0, 3000}), {.sequence_length = kLength}).value();
   auto refused = [&](const LoaderOptions& options) {
     return std::string(BatchLoader::start(sampler, options).status().message());
   };

@@ -1,15 +1,31 @@
 // Token sources without files.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "worker/data/section.h"
 #include "worker/data/token_source.h"
 
 namespace telar::data {
+
+// Documents that end at the given positions.
+class FakeDocuments : public Documents {
+ public:
+  explicit FakeDocuments(std::vector<uint64_t> ends) : ends_(std::move(ends)) {}
+  uint64_t count() const override { return ends_.size(); }
+  uint64_t end(uint64_t index) const override { return ends_[index]; }
+
+ private:
+  std::vector<uint64_t> ends_;
+};
 
 // Token p has the id p mod 2^31. Reads that touch `fail_at` fail.
 class CountingSource : public TokenSource {
@@ -31,6 +47,24 @@ class CountingSource : public TokenSource {
   uint64_t size_;
   uint64_t fail_at_;
 };
+
+// Tokens as given.
+class ListSource : public CountingSource {
+ public:
+  explicit ListSource(std::vector<int32_t> tokens) : CountingSource(tokens.size()), tokens_(std::move(tokens)) {}
+  absl::Status read(uint64_t first, std::span<int32_t> out) const override {
+    if (first + out.size() > tokens_.size()) return absl::OutOfRangeError("beyond the end");
+    std::copy_n(tokens_.begin() + static_cast<std::ptrdiff_t>(first), out.size(), out.begin());
+    return absl::OkStatus();
+  }
+
+ private:
+  std::vector<int32_t> tokens_;
+};
+
+inline Section section_of(const TokenSource& source, TokenRange range, const Documents* documents = nullptr) {
+  return {source, documents, {range}};
+}
 
 // Reads wait until the test lets them through.
 class GatedSource : public CountingSource {

@@ -83,6 +83,48 @@ TEST(LlmcBin, ReadsBothVersionsMixed) {
   EXPECT_THAT(read_all(*source), ElementsAre(50256, 0, 65535, 128000, 7));
 }
 
+std::vector<uint64_t> ends(const TokenSource& source, int32_t end_of_document) {
+  const auto documents = source.documents(end_of_document).value();
+  std::vector<uint64_t> found;
+  for (uint64_t i = 0; i < documents->count(); ++i) found.push_back(documents->end(i));
+  return found;
+}
+
+TEST(TextSource, AFileIsADocument) {
+  TempDir dir;
+  const auto source = open_text({dir.write("b", "hi"), dir.write("a", "\xff"), dir.write("c", "abcd")}, 257).value();
+  EXPECT_THAT(ends(*source, -1), ElementsAre(3, 5, 10));
+}
+
+TEST(LlmcBin, DocumentsEndOrBeginWithTheToken) {
+  TempDir dir;
+  const auto shard_of = [&](const char* name, const std::vector<uint16_t>& tokens) {
+    return dir.write(name, shard<uint16_t>(tokens));
+  };
+  // A document may go on in the next shard.
+  const auto first = shard_of("1", {5, 6, 9, 9, 7}), second = shard_of("2", {8, 9, 3}), third = shard_of("3", {9, 1});
+  EXPECT_THAT(ends(*open_llmc_bin({first, second, third}, 10).value(), 9), ElementsAre(3, 4, 7, 9, 10));
+  EXPECT_THAT(ends(*open_llmc_bin({third, first, second}, 10).value(), 9), ElementsAre(4, 5, 8, 10));
+  EXPECT_THAT(ends(*open_llmc_bin({first}, 10).value(), 4), ElementsAre(5));
+  EXPECT_THAT(ends(*open_llmc_bin({shard_of("4", {1, 9})}, 10).value(), 9), ElementsAre(2));
+  EXPECT_THAT(ends(*open_llmc_bin({shard_of("5", {9})}, 10).value(), 9), ElementsAre(1));
+  const auto status = open_llmc_bin({first}, 10).value()->documents(-1).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(text(status), AllOf(HasSubstr(first), HasSubstr("tokenizer.end_of_document")));
+}
+
+TEST(TokenSource, WillNeedTakesAnyRange) {
+  TempDir dir;
+  const auto source =
+      open_llmc_bin(
+          {dir.write("a", shard<uint16_t>(std::vector<uint16_t>(9000, 1))), dir.write("b", shard<uint32_t>({2}))}, 10)
+          .value();
+  for (const uint64_t first : {0, 5000, 8999, 9000, 9001, 20000}) {
+    for (const uint64_t count : {uint64_t{0}, uint64_t{1}, uint64_t{9001}, UINT64_MAX}) source->will_need(first, count);
+  }
+  EXPECT_EQ(read_all(*source).size(), 9001u);
+}
+
 TEST(LlmcBin, NamesTheIdThatTheModelDoesNotHave) {
   TempDir dir;
   const auto good = dir.write("good.bin", shard<uint16_t>({1, 2, 3}));

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <random>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -122,6 +123,10 @@ inline v1::JobSpec spec_of(const Layout& layout) {
   for (const uint32_t layers : layout.stage_layers) parallel.add_stage_layers(layers);
   if (layout.tensor > 1) parallel.set_overlap_tensor(layout.overlap);
   if (layout.prefetch != 1) parallel.set_prefetch(layout.prefetch);
+  if (std::string_view(layout.model).find("documents") != std::string_view::npos) {
+    spec.mutable_data()->set_reset_at_documents(true);
+    spec.mutable_tokenizer()->set_end_of_document("0");
+  }
   const auto problems = plan::resolve(spec, v1::ResourceSpec::CPU);
   for (const plan::SpecProblem& problem : problems) {
     ADD_FAILURE() << name_of(layout) << ": " << problem.field << ": " << problem.description;
@@ -130,7 +135,7 @@ inline v1::JobSpec spec_of(const Layout& layout) {
 }
 
 struct Batch {
-  std::vector<int32_t> inputs, targets;
+  std::vector<int32_t> inputs, targets, starts;  // No starts where documents see each other.
 };
 
 // Some targets do not count, and in an uneven way: of the first sequences none does, in the first step of few, in the
@@ -145,6 +150,13 @@ inline Batch batch_of(const v1::JobSpec& spec, int step) {
       batch.inputs.push_back(static_cast<int32_t>(random() % vocab));
       const auto target = static_cast<int32_t>(random() % vocab);
       batch.targets.push_back(none || random() % 5 == 0 ? -1 : target);
+    }
+  }
+  if (!spec.data().reset_at_documents()) return batch;
+  for (uint32_t s = 0; s < kGlobal; ++s) {  // From a document a row to rows of many.
+    for (uint32_t t = 0, start = 0; t < kSequence; ++t) {
+      if (random() % kGlobal < s) start = t;
+      batch.starts.push_back(static_cast<int32_t>(start));
     }
   }
   return batch;
@@ -175,7 +187,7 @@ inline void run(const v1::JobSpec& spec, const RankOptions& options, int steps, 
     for (int step = 1; step <= steps; ++step) {
       const Batch batch = batch_of(spec, step);
       const auto result = replica.train_step(static_cast<uint64_t>(step), share(batch.inputs, replica),
-                                             share(batch.targets, replica), false);
+                                             share(batch.targets, replica), false, share(batch.starts, replica));
       ASSERT_TRUE(result.ok()) << result.status();
       {
         const std::lock_guard lock(mutex);

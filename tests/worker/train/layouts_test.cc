@@ -187,6 +187,27 @@ std::vector<Layout> models() {
 }
 INSTANTIATE_TEST_SUITE_P(Models, LayoutTest, ::testing::ValuesIn(listed(models())), test_name);
 
+// Borders of documents must be where the tokens are: on each rank of a tensor group, at every stage, with each
+// micro-batch, and again where a layer is recomputed.
+std::vector<Layout> documents() {
+  std::vector<Layout> all;
+  for (const char* model : {"gpt2_documents", "llama_documents"}) {
+    all.push_back({model, 1, 1, 1, 0, 0, "", 0, 1});
+    all.push_back({model, 4});
+    all.push_back({model, 1, 3, 1, 0, 0, "zb-h1", 0, 1});
+    all.push_back({model, 1, 2, 2, 1, 0, "interleaved", 2});
+    all.push_back({model, 1, 1, 2, 3, 0, "", 0, 1});
+    all.push_back(with(v1::MemorySpec::FULL, {model, 2, 2, 2, 3, 0, "zb-v", 2}));
+    all.push_back(with(v1::MemorySpec::SELECTIVE, whole_collectives({model, 2})));
+    all.push_back({model, 1, 2, 1, 0, 0, "1f1b", 0, 1});
+    all.back().offload = true;
+    all.push_back({model, 2});
+    all.back().precision = v1::BF16;
+  }
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Documents, LayoutTest, ::testing::ValuesIn(listed(documents())), test_name);
+
 // Schedules of two micro-batches that nobody generates: backwards in the other order, all weight gradients at the end,
 // and stages of one rank next to each other.
 constexpr const char* kReversed = "0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0\n";

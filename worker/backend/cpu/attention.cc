@@ -8,6 +8,7 @@
 #include "worker/backend/cpu/attention_blocks.h"
 #include "worker/backend/cpu/cpu_kernels.h"
 #include "worker/backend/cpu/parallel.h"
+#include "worker/backend/cpu/starts.h"
 
 namespace telar::backend::cpu {
 
@@ -34,7 +35,8 @@ struct Workspace {
   float *queries, *outputs, *keys, *keys_transposed, *values, *scores, *maxima, *sums;
 };
 
-// A row of scores becomes e^(score - maximum); what was gathered before is rescaled to the new maximum.
+// A row of scores becomes e^(score - maximum); what was gathered before is rescaled to the new maximum. A row that has
+// seen no key yet has maximum -inf, and nothing gathered.
 TELAR_SIMD void softmax_block(float* __restrict scores, float* __restrict maxima, float* __restrict sums,
                               float* __restrict outputs, int64_t pitch) {
   for (int64_t r = 0; r < kTokens; ++r) {
@@ -45,8 +47,9 @@ TELAR_SIMD void softmax_block(float* __restrict scores, float* __restrict maxima
       largest = key > largest ? key : largest;
     }
     const float maximum = from_ordered(largest);
-    const float correction = fast_exp(maxima[r] - maximum);
-    for (int64_t j = 0; j < kTokens; ++j) row[j] = fast_exp(row[j] - maximum);
+    const float shift = maximum == -std::numeric_limits<float>::infinity() ? 0.0f : maximum;
+    const float correction = fast_exp(maxima[r] - shift);
+    for (int64_t j = 0; j < kTokens; ++j) row[j] = fast_exp(row[j] - shift);
     maxima[r] = maximum;
     sums[r] = sums[r] * correction + sum_of(kTokens, [=](int64_t j) { return row[j]; });
     if (correction != 1.0f) {
@@ -62,8 +65,18 @@ void mask_diagonal(float* scores) {
   }
 }
 
-// Scores of one block of queries against the loaded keys, folded into the block's running state.
-void attend(const Workspace& w, int64_t head_dim, int64_t block_in_chunk, bool diagonal) {
+// Keys of earlier documents don't count. `starts` are those of the block's `rows` queries, the keys begin with `first`.
+void mask_earlier(float* scores, const Starts& starts, int64_t rows, int64_t first) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t hidden = std::clamp<int64_t>(starts[r] - first, 0, kTokens);
+    std::fill_n(scores + r * kTokens, hidden, -std::numeric_limits<float>::infinity());
+  }
+}
+
+// Scores of one block of queries against the loaded keys, folded into the block's running state. `mask(scores)` takes
+// out those of keys that the queries don't see.
+template <typename Mask>
+void attend(const Workspace& w, int64_t head_dim, int64_t block_in_chunk, const Mask& mask) {
   const int64_t pitch = pitch_of(head_dim);
   float* outputs = w.outputs + block_in_chunk * kTokens * pitch;
   multiply({.m = kTokens,
@@ -77,7 +90,7 @@ void attend(const Workspace& w, int64_t head_dim, int64_t block_in_chunk, bool d
             .c = w.scores,
             .c_row = kTokens,
             .accumulate = false});
-  if (diagonal) mask_diagonal(w.scores);
+  mask(w.scores);
   softmax_block(w.scores, w.maxima + block_in_chunk * kTokens, w.sums + block_in_chunk * kTokens, outputs, pitch);
   multiply({.m = kTokens,
             .n = pitch,
@@ -92,10 +105,11 @@ void attend(const Workspace& w, int64_t head_dim, int64_t block_in_chunk, bool d
             .accumulate = true});
 }
 
-// kChunkBlocks blocks of queries of one head, from block `first` on. `qkv` and `o` point at the sequence's first row,
-// `lse` at the head's first element.
+// kChunkBlocks blocks of queries of one head, from block `first` on. `qkv`, `starts` and `o` point at the sequence's
+// first row, `lse` at the head's first element.
 template <typename T>
-void attend_chunk(const AttentionDims& dims, int64_t head, int64_t first, const T* qkv, T* o, float* lse) {
+void attend_chunk(const AttentionDims& dims, int64_t head, int64_t first, const T* qkv, const Starts& starts, T* o,
+                  float* lse) {
   const PackedRow at(dims);
   const Workspace w(at.d);
   const int64_t pitch = pitch_of(at.d), kv_head = head / (at.h / at.k);
@@ -109,12 +123,19 @@ void attend_chunk(const AttentionDims& dims, int64_t head, int64_t first, const 
   std::fill_n(w.outputs, (end - first) * kTokens * pitch, 0.0f);
   std::fill_n(w.maxima, (end - first) * kTokens, -std::numeric_limits<float>::infinity());
   std::fill_n(w.sums, (end - first) * kTokens, 0.0f);
-  for (int64_t keys = 0; keys < end; ++keys) {
+  // The first query of several has the earliest start.
+  const auto first_keys = [&](int64_t block) { return starts[block * kTokens] / kTokens; };
+  for (int64_t keys = first_keys(first); keys < end; ++keys) {
     const T* row = qkv + keys * kTokens * at.width();
     load_block(row + at.key(kv_head), at.width(), rows(keys), at.d, 1.0f, w.keys);
     transpose_block(w.keys, at.d, w.keys_transposed);
     load_block(row + at.value(kv_head), at.width(), rows(keys), at.d, 1.0f, w.values);
-    for (int64_t block = std::max(first, keys); block < end; ++block) attend(w, at.d, block - first, block == keys);
+    for (int64_t block = std::max(first, keys); block < end && first_keys(block) <= keys; ++block) {
+      attend(w, at.d, block - first, [&](float* scores) {
+        if (block == keys) mask_diagonal(scores);
+        if (!starts.absent()) mask_earlier(scores, starts.from(block * kTokens), rows(block), keys * kTokens);
+      });
+    }
   }
   for (int64_t block = first; block < end; ++block) {
     float* outputs = w.outputs + (block - first) * kTokens * pitch;
@@ -129,16 +150,17 @@ void attend_chunk(const AttentionDims& dims, int64_t head, int64_t first, const 
 
 }  // namespace
 
-absl::Status CpuKernels::attention(Stream&, const AttentionDims& dims, In qkv, Out o, Out lse) {
-  if (absl::Status status = check_attention(dims, qkv, o, lse); !status.ok()) return status;
+absl::Status CpuKernels::attention(Stream&, const AttentionDims& dims, In qkv, In starts, Out o, Out lse) {
+  if (absl::Status status = check_attention(dims, qkv, starts, o, lse); !status.ok()) return status;
+  if (absl::Status status = check_starts("attention", starts, dims.sequence); !status.ok()) return status;
   const int64_t chunks = (blocks_of(dims.sequence) + kChunkBlocks - 1) / kChunkBlocks;
   with_type(qkv.dtype, [&](auto type) {
     using T = decltype(type);
     parallel_for(dims.batch * dims.heads * chunks, [&](int64_t task) {
       const int64_t chunk = task % chunks, head = task / chunks % dims.heads, batch = task / chunks / dims.heads;
       const int64_t row = batch * dims.sequence;
-      attend_chunk(dims, head, chunk * kChunkBlocks, qkv.as<T>() + row * qkv.cols(), o.as<T>() + row * o.cols(),
-                   lse.as<float>() + (batch * dims.heads + head) * dims.sequence);
+      attend_chunk(dims, head, chunk * kChunkBlocks, qkv.as<T>() + row * qkv.cols(), Starts(starts).from(row),
+                   o.as<T>() + row * o.cols(), lse.as<float>() + (batch * dims.heads + head) * dims.sequence);
     });
   });
   return absl::OkStatus();

@@ -8,6 +8,7 @@
 #include "worker/backend/cpu/attention_blocks.h"
 #include "worker/backend/cpu/cpu_kernels.h"
 #include "worker/backend/cpu/parallel.h"
+#include "worker/backend/cpu/starts.h"
 
 namespace telar::backend::cpu {
 
@@ -39,9 +40,10 @@ struct Workspace {
   float *lse, *inner;  // inner = rowsum(dO O)
 };
 
-// scores -> P and dscores (dP) -> dS, in place. Padding rows have lse = infinity, so P = 0 there.
+// scores -> P and dscores (dP) -> dS, in place. Padding rows have lse = infinity, so P = 0 there. Row r sees keys from
+// hidden[r] on.
 TELAR_SIMD void softmax_backward(float* __restrict scores, float* __restrict dscores, const float* __restrict lse,
-                                 const float* __restrict inner, bool diagonal) {
+                                 const float* __restrict inner, const int64_t* __restrict hidden, bool diagonal) {
   for (int64_t r = 0; r < kTokens; ++r) {
     float* p = scores + r * kTokens;
     float* ds = dscores + r * kTokens;
@@ -49,6 +51,7 @@ TELAR_SIMD void softmax_backward(float* __restrict scores, float* __restrict dsc
     // A loop each: GCC makes vectors of neither with the condition in it.
     for (int64_t j = 0; j < seen; ++j) p[j] = fast_exp(p[j] - lse[r]);
     for (int64_t j = seen; j < kTokens; ++j) p[j] = 0.0f;
+    for (int64_t j = 0; j < hidden[r]; ++j) p[j] = 0.0f;
     for (int64_t j = 0; j < kTokens; ++j) ds[j] = p[j] * (ds[j] - inner[r]);
   }
 }
@@ -61,7 +64,7 @@ TELAR_SIMD void inner_products(const float* __restrict a, const float* __restric
 }
 
 // One block of queries, loaded, against one block of keys: adds to dkeys, dvalues and dqueries.
-void attend_backward(const Workspace& w, int64_t head_dim, int64_t keys, bool diagonal) {
+void attend_backward(const Workspace& w, int64_t head_dim, int64_t keys, const int64_t* hidden, bool diagonal) {
   const int64_t pitch = pitch_of(head_dim), at = keys * kTokens * pitch;
   const auto against_queries = [&](const float* a, const float* b_transposed, float* c) {
     multiply({.m = kTokens,
@@ -78,7 +81,7 @@ void attend_backward(const Workspace& w, int64_t head_dim, int64_t keys, bool di
   };
   against_queries(w.queries, w.keys_transposed + at, w.scores);
   against_queries(w.doutputs, w.values_transposed + at, w.dscores);
-  softmax_backward(w.scores, w.dscores, w.lse, w.inner, diagonal);
+  softmax_backward(w.scores, w.dscores, w.lse, w.inner, hidden, diagonal);
   const auto add_product = [&](const float* a, bool transposed, const float* b, float* c) {
     multiply({.m = kTokens,
               .n = pitch,
@@ -101,6 +104,7 @@ void attend_backward(const Workspace& w, int64_t head_dim, int64_t keys, bool di
 template <typename T>
 struct Rows {
   const T* qkv;
+  Starts starts;
   const T* o;
   const T* d_o;
   const float* lse;  // [heads, sequence]
@@ -121,7 +125,14 @@ void attend_head_backward(const AttentionDims& dims, const PackedRow& at, int64_
     std::copy_n(rows.lse + head * dims.sequence + first, n, w.lse);
     std::fill(w.lse + n, w.lse + kTokens, std::numeric_limits<float>::infinity());
     std::fill_n(w.dqueries, kTokens * pitch, 0.0f);
-    for (int64_t keys = 0; keys <= block; ++keys) attend_backward(w, at.d, keys, keys == block);
+    // The first query has the earliest start.
+    for (int64_t keys = rows.starts[first] / kTokens; keys <= block; ++keys) {
+      int64_t hidden[kTokens] = {};
+      for (int64_t r = 0; r < n; ++r) {
+        hidden[r] = std::clamp<int64_t>(rows.starts[first + r] - keys * kTokens, 0, kTokens);
+      }
+      attend_backward(w, at.d, keys, hidden, keys == block);
+    }
     store_block(w.dqueries, n, at.d, scale, rows.dqkv + first * at.width() + at.query(head), at.width());
   }
 }
@@ -155,17 +166,18 @@ void attend_group_backward(const AttentionDims& dims, int64_t kv_head, const Row
 
 }  // namespace
 
-absl::Status CpuKernels::attention_backward(Stream&, const AttentionDims& dims, In qkv, In o, In lse, In d_o,
+absl::Status CpuKernels::attention_backward(Stream&, const AttentionDims& dims, In qkv, In starts, In o, In lse, In d_o,
                                             Out dqkv) {
-  if (absl::Status status = check_attention_backward(dims, qkv, o, lse, d_o, dqkv); !status.ok()) return status;
+  if (absl::Status status = check_attention_backward(dims, qkv, starts, o, lse, d_o, dqkv); !status.ok()) return status;
+  if (absl::Status status = check_starts("attention_backward", starts, dims.sequence); !status.ok()) return status;
   with_type(qkv.dtype, [&](auto type) {
     using T = decltype(type);
     parallel_for(dims.batch * dims.kv_heads, [&](int64_t task) {
       const int64_t batch = task / dims.kv_heads, row = batch * dims.sequence;
       attend_group_backward<T>(
           dims, task % dims.kv_heads,
-          {qkv.as<T>() + row * qkv.cols(), o.as<T>() + row * o.cols(), d_o.as<T>() + row * o.cols(),
-           lse.as<float>() + row * dims.heads, dqkv.as<T>() + row * qkv.cols()});
+          {qkv.as<T>() + row * qkv.cols(), Starts(starts).from(row), o.as<T>() + row * o.cols(),
+           d_o.as<T>() + row * o.cols(), lse.as<float>() + row * dims.heads, dqkv.as<T>() + row * qkv.cols()});
     });
   });
   return absl::OkStatus();

@@ -15,10 +15,10 @@ class CpuKernels final : public Kernels {
   absl::Status add(Stream&, In a, In b, Out y) override;
   absl::Status random_normal(Stream&, RandomKey key, float stddev, Out x) override;
 
-  absl::Status embedding(Stream&, In ids, const VocabSlice& slice, In table, In positions, int64_t sequence,
+  absl::Status embedding(Stream&, In ids, const VocabSlice& slice, In table, In positions, In starts, int64_t sequence,
                          Out y) override;
-  absl::Status embedding_backward(Stream&, In ids, const VocabSlice& slice, In dy, int64_t sequence, InOut dtable,
-                                  InOut dpositions) override;
+  absl::Status embedding_backward(Stream&, In ids, const VocabSlice& slice, In dy, In starts, int64_t sequence,
+                                  InOut dtable, InOut dpositions) override;
 
   absl::Status linear(Stream&, In x, In weight, In bias, Out y) override;
   absl::Status linear_gelu(Stream&, In x, In weight, In bias, Out before, Out after) override;
@@ -37,10 +37,11 @@ class CpuKernels final : public Kernels {
   absl::Status swiglu(Stream&, In gate_up, Out y) override;
   absl::Status swiglu_backward(Stream&, In dy, In gate_up, Out dgate_up) override;
 
-  absl::Status rope(Stream&, const AttentionDims& dims, In table, InOut qkv) override;
-  absl::Status rope_backward(Stream&, const AttentionDims& dims, In table, InOut dqkv) override;
-  absl::Status attention(Stream&, const AttentionDims& dims, In qkv, Out o, Out lse) override;
-  absl::Status attention_backward(Stream&, const AttentionDims& dims, In qkv, In o, In lse, In d_o, Out dqkv) override;
+  absl::Status rope(Stream&, const AttentionDims& dims, In table, In starts, InOut qkv) override;
+  absl::Status rope_backward(Stream&, const AttentionDims& dims, In table, In starts, InOut dqkv) override;
+  absl::Status attention(Stream&, const AttentionDims& dims, In qkv, In starts, Out o, Out lse) override;
+  absl::Status attention_backward(Stream&, const AttentionDims& dims, In qkv, In starts, In o, In lse, In d_o,
+                                  Out dqkv) override;
 
   absl::Status count_valid(Stream&, In targets, InOut count) override;
   absl::Status cross_entropy(Stream&, In targets, In count, In loss_scale, int64_t vocab, InOut logits,

@@ -6,6 +6,7 @@
 #include "worker/backend/cpu/cpu_kernels.h"
 #include "worker/backend/cpu/parallel.h"
 #include "worker/backend/cpu/row_sums.h"
+#include "worker/backend/cpu/starts.h"
 
 namespace telar::backend::cpu {
 
@@ -38,12 +39,26 @@ TELAR_SIMD void embed_row(const W* word, const W* position, T* y, int64_t width)
   }
 }
 
+// The tokens whose place is in [0, places), by place and then as they stand.
+template <typename PlaceOf>
+std::vector<int64_t> in_order_of(int64_t tokens, int64_t places, const PlaceOf& place_of) {
+  std::vector<int64_t> order;
+  for (int64_t t = 0; t < tokens; ++t) {
+    if (place_of(t) >= 0 && place_of(t) < places) order.push_back(t);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return place_of(a) < place_of(b); });
+  return order;
+}
+
 }  // namespace
 
-absl::Status CpuKernels::embedding(Stream&, In ids, const VocabSlice& slice, In table, In positions, int64_t sequence,
-                                   Out y) {
-  if (absl::Status status = check_embedding(ids, slice, table, positions, sequence, y); !status.ok()) return status;
+absl::Status CpuKernels::embedding(Stream&, In ids, const VocabSlice& slice, In table, In positions, In starts,
+                                   int64_t sequence, Out y) {
+  if (absl::Status status = check_embedding(ids, slice, table, positions, starts, sequence, y); !status.ok())
+    return status;
   if (absl::Status status = check_ids("embedding", ids, slice.vocab); !status.ok()) return status;
+  if (absl::Status status = check_starts("embedding", starts, sequence); !status.ok()) return status;
+  const Starts start(starts);
   const int64_t width = table.cols();
   const int32_t* id = ids.as<int32_t>();
   with_type(table.dtype, [&](auto weight) {
@@ -55,7 +70,7 @@ absl::Status CpuKernels::embedding(Stream&, In ids, const VocabSlice& slice, In 
         for (int64_t t = first; t < last; ++t) {
           const int64_t row = id[t] - slice.first;
           embed_row(row >= 0 && row < slice.count ? table.as<W>() + row * width : nullptr,
-                    at == nullptr ? nullptr : at + t % sequence * width, y.as<T>() + t * width, width);
+                    at == nullptr ? nullptr : at + start.position(t, sequence) * width, y.as<T>() + t * width, width);
         }
       });
     });
@@ -65,37 +80,37 @@ absl::Status CpuKernels::embedding(Stream&, In ids, const VocabSlice& slice, In 
 
 // Threads share the columns. Rows that go to one place are summed in the order of the tokens and then added as one
 // summand, as all gradients are: see sum_rows().
-absl::Status CpuKernels::embedding_backward(Stream&, In ids, const VocabSlice& slice, In dy, int64_t sequence,
-                                            InOut dtable, InOut dpositions) {
-  if (absl::Status status = check_embedding_backward(ids, slice, dy, sequence, dtable, dpositions); !status.ok()) {
+absl::Status CpuKernels::embedding_backward(Stream&, In ids, const VocabSlice& slice, In dy, In starts,
+                                            int64_t sequence, InOut dtable, InOut dpositions) {
+  if (absl::Status status = check_embedding_backward(ids, slice, dy, starts, sequence, dtable, dpositions);
+      !status.ok()) {
     return status;
   }
   if (absl::Status status = check_ids("embedding_backward", ids, slice.vocab); !status.ok()) return status;
+  if (absl::Status status = check_starts("embedding_backward", starts, sequence); !status.ok()) return status;
   const int64_t width = dy.cols(), tokens = ids.elements();
   const int32_t* id = ids.as<int32_t>();
-  std::vector<int64_t> by_id;
-  for (int64_t t = 0; t < tokens; ++t) {
-    const int64_t place = id[t] - slice.first;
-    if (place >= 0 && place < slice.count) by_id.push_back(t);
-  }
-  std::stable_sort(by_id.begin(), by_id.end(), [id](int64_t a, int64_t b) { return id[a] < id[b]; });
+  const Starts start(starts);
+  const auto word_of = [&](int64_t t) { return id[t] - slice.first; };
+  const auto position_of = [&](int64_t t) { return start.position(t, sequence); };
+  const std::vector<int64_t> by_id = in_order_of(tokens, slice.count, word_of);
+  const std::vector<int64_t> by_position = in_order_of(dpositions.absent() ? 0 : tokens, sequence, position_of);
   with_type(dy.dtype, [&](auto type) {
     using T = decltype(type);
     parallel_pieces(width, kColumnPiece, [&](int64_t first, int64_t last) {
       float sum[kColumnPiece];
       const int64_t n = last - first;
       const auto row = [&](int64_t t) { return dy.as<T>() + t * width + first; };
-      for (size_t i = 0; i < by_id.size();) {
-        const int32_t word = id[by_id[i]];
-        std::fill_n(sum, n, 0.0f);
-        for (; i < by_id.size() && id[by_id[i]] == word; ++i) accumulate_row(row(by_id[i]), sum, n);
-        accumulate(sum, dtable.as<float>() + (word - slice.first) * width + first, n);
-      }
-      for (int64_t p = 0; !dpositions.absent() && p < std::min(sequence, tokens); ++p) {
-        std::fill_n(sum, n, 0.0f);
-        for (int64_t t = p; t < tokens; t += sequence) accumulate_row(row(t), sum, n);
-        accumulate(sum, dpositions.as<float>() + p * width + first, n);
-      }
+      const auto add_rows = [&](const std::vector<int64_t>& order, const auto& place_of, const InOut& to) {
+        for (size_t i = 0; i < order.size();) {
+          const int64_t place = place_of(order[i]);
+          std::fill_n(sum, n, 0.0f);
+          for (; i < order.size() && place_of(order[i]) == place; ++i) accumulate_row(row(order[i]), sum, n);
+          accumulate(sum, to.as<float>() + place * width + first, n);
+        }
+      };
+      add_rows(by_id, word_of, dtable);
+      add_rows(by_position, position_of, dpositions);
     });
   });
   return absl::OkStatus();

@@ -38,6 +38,11 @@ struct Shape {
   int64_t sequence, heads, kv_heads;
   int head_dim;
   float scale;
+  const int32_t* starts;  // Of documents; may be null.
+  // The first key that a query sees; never falls along the sequence.
+  __device__ int64_t first_key(int64_t batch, int64_t query) const {
+    return starts != nullptr && query < sequence ? starts[batch * sequence + query] : 0;
+  }
   __host__ __device__ int64_t group() const { return heads / kv_heads; }
   __host__ __device__ int64_t width() const { return (heads + 2 * kv_heads) * head_dim; }
   // Odd, so that 32 lanes reading 32 rows meet 32 banks.
@@ -125,15 +130,17 @@ __global__ void __launch_bounds__(kThreads) forward(Shape shape, const T* qkv, T
   const int64_t first_query = static_cast<int64_t>(blockIdx.x) * kRows, query = first_query + warp;
   const Shared shared(memory, shape.pitch(), warp);
   load_row(shared.own_first, shape, shape.packed(qkv, batch, head), query, lane);
+  const int64_t start = shape.first_key(batch, query);
   float sums[kSums] = {}, maximum = -INFINITY, total = 0;
-  for (int64_t first = 0; first < first_query + kRows && first < shape.sequence; first += kLanes) {
+  for (int64_t first = shape.first_key(batch, first_query) / kLanes * kLanes;
+       first < first_query + kRows && first < shape.sequence; first += kLanes) {
     __syncthreads();
     load_tile(shared.first, shape, shape.packed(qkv, batch, shape.key(head)), first);
     load_tile(shared.second, shape, shape.packed(qkv, batch, shape.value(head)), first);
     __syncthreads();
-    if (first > query) continue;  // The same for the whole warp.
-    const float score =
-        first + lane <= query ? dot(shared.own_first, shared.first, shape, lane) * shape.scale : -INFINITY;
+    if (first > query || first + kLanes <= start) continue;  // The same for the whole warp.
+    const bool is_seen = first + lane <= query && first + lane >= start;
+    const float score = is_seen ? dot(shared.own_first, shared.first, shape, lane) * shape.scale : -INFINITY;
     const float before = maximum;
     maximum = fmaxf(maximum, warp_max(score));
     const float correction = expf(before - maximum), p = expf(score - maximum);
@@ -172,15 +179,17 @@ __global__ void __launch_bounds__(kThreads)
   const bool is_row = query < shape.sequence;
   const int64_t at = shape.statistics(batch, head) + query;
   const float row_lse = is_row ? lse[at] : 0.0f, row_dsum = is_row ? dsum[at] : 0.0f;
+  const int64_t start = shape.first_key(batch, query);
   float dq[kSums] = {};
-  for (int64_t first = 0; first < first_query + kRows && first < shape.sequence; first += kLanes) {
+  for (int64_t first = shape.first_key(batch, first_query) / kLanes * kLanes;
+       first < first_query + kRows && first < shape.sequence; first += kLanes) {
     __syncthreads();
     load_tile(shared.first, shape, shape.packed(qkv, batch, shape.key(head)), first);
     load_tile(shared.second, shape, shape.packed(qkv, batch, shape.value(head)), first);
     __syncthreads();
-    if (first > query || !is_row) continue;
+    if (first > query || first + kLanes <= start || !is_row) continue;
     float ds = 0;
-    if (first + lane <= query) {
+    if (first + lane <= query && first + lane >= start) {
       const float p = expf(dot(shared.own_first, shared.first, shape, lane) * shape.scale - row_lse);
       ds = p * (dot(shared.own_second, shared.second, shape, lane) - row_dsum);
     }
@@ -204,13 +213,14 @@ __global__ void __launch_bounds__(kThreads)
   float dk[kSums] = {}, dv[kSums] = {};
   for (int64_t head = first_head; head < first_head + shape.group(); ++head) {
     for (int64_t first = first_key / kLanes * kLanes; first < shape.sequence; first += kLanes) {
+      if (shape.first_key(batch, first) >= first_key + kRows) break;  // The whole block, as for all that follow.
       __syncthreads();
       load_tile(shared.first, shape, shape.packed(qkv, batch, head), first);
       load_tile(shared.second, shape, shape.output(d_o, batch, head), first);
       __syncthreads();
       const int64_t query = first + lane, at = shape.statistics(batch, head) + query;
       float p = 0, ds = 0;
-      if (query >= key && query < shape.sequence) {
+      if (query >= key && query < shape.sequence && shape.first_key(batch, query) <= key) {
         p = expf(dot(shared.own_first, shared.first, shape, lane) * shape.scale - lse[at]);
         ds = p * (dot(shared.own_second, shared.second, shape, lane) - dsum[at]);
       }
@@ -220,6 +230,15 @@ __global__ void __launch_bounds__(kThreads)
   }
   store_row(dk, shape.scale, shape, shape.packed(dqkv, batch, k_head), key, lane);
   store_row(dv, 1.0f, shape, shape.packed(dqkv, batch, v_head), key, lane);
+}
+
+// Block x: row x of all sequences.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    document_bias(const int32_t* starts, int64_t pitch, float foreign, T* bias) {
+  const int64_t start = starts[blockIdx.x];
+  T* row = bias + blockIdx.x * pitch;
+  for (int64_t key = threadIdx.x; key < pitch; key += kThreads) row[key] = T(key >= start ? 0.0f : foreign);
 }
 
 struct Launch {
@@ -268,10 +287,14 @@ struct Backward {
 
 // Runs Op for the least number of elements a lane that covers the head.
 template <template <typename, int> typename Op, typename T, typename... Arguments>
-cudaError_t run(cudaStream_t stream, const AttentionDims& dims, Arguments... arguments) {
+cudaError_t run(cudaStream_t stream, const AttentionDims& dims, const int32_t* starts, Arguments... arguments) {
   if (dims.head_dim > kMaxHeadDim) return cudaErrorInvalidValue;
-  const Shape shape{dims.sequence, dims.heads, dims.kv_heads, static_cast<int>(dims.head_dim),
-                    1.0f / std::sqrt(static_cast<float>(dims.head_dim))};
+  const Shape shape{dims.sequence,
+                    dims.heads,
+                    dims.kv_heads,
+                    static_cast<int>(dims.head_dim),
+                    1.0f / std::sqrt(static_cast<float>(dims.head_dim)),
+                    starts};
   const Launch launch{stream, shape, dims.batch};
   if (dims.head_dim <= 64) return Op<T, 2>::run(launch, arguments...);
   if (dims.head_dim <= 128) return Op<T, 4>::run(launch, arguments...);
@@ -280,31 +303,45 @@ cudaError_t run(cudaStream_t stream, const AttentionDims& dims, Arguments... arg
 }
 
 template <typename T>
-cudaError_t attention(cudaStream_t stream, const AttentionDims& dims, const void* qkv, void* o, float* lse) {
-  return run<Forward, T>(stream, dims, static_cast<const T*>(qkv), static_cast<T*>(o), lse);
+cudaError_t attention(cudaStream_t stream, const AttentionDims& dims, const void* qkv, const int32_t* starts, void* o,
+                      float* lse) {
+  return run<Forward, T>(stream, dims, starts, static_cast<const T*>(qkv), static_cast<T*>(o), lse);
 }
 
 template <typename T>
-cudaError_t attention_backward(cudaStream_t stream, const AttentionDims& dims, const void* qkv, const void* o,
-                               const float* lse, const void* d_o, float* dsum, void* dqkv) {
-  return run<Backward, T>(stream, dims, static_cast<const T*>(qkv), static_cast<const T*>(o), lse,
+cudaError_t attention_backward(cudaStream_t stream, const AttentionDims& dims, const void* qkv, const int32_t* starts,
+                               const void* o, const float* lse, const void* d_o, float* dsum, void* dqkv) {
+  return run<Backward, T>(stream, dims, starts, static_cast<const T*>(qkv), static_cast<const T*>(o), lse,
                           static_cast<const T*>(d_o), dsum, static_cast<T*>(dqkv));
 }
 
 }  // namespace
 
-cudaError_t launch_attention(cudaStream_t stream, const AttentionDims& dims, DType dtype, const void* qkv, void* o,
-                             float* lse) {
-  if (dtype == DType::kBF16) return attention<__nv_bfloat16>(stream, dims, qkv, o, lse);
-  if (dtype == DType::kF16) return attention<__half>(stream, dims, qkv, o, lse);
-  return attention<float>(stream, dims, qkv, o, lse);
+cudaError_t launch_attention(cudaStream_t stream, const AttentionDims& dims, DType dtype, const void* qkv,
+                             const int32_t* starts, void* o, float* lse) {
+  if (dtype == DType::kBF16) return attention<__nv_bfloat16>(stream, dims, qkv, starts, o, lse);
+  if (dtype == DType::kF16) return attention<__half>(stream, dims, qkv, starts, o, lse);
+  return attention<float>(stream, dims, qkv, starts, o, lse);
+}
+
+cudaError_t launch_document_bias(cudaStream_t stream, const AttentionDims& dims, int64_t pitch, DType dtype,
+                                 const int32_t* starts, float foreign, void* bias) {
+  const auto rows = static_cast<unsigned>(dims.batch * dims.sequence);
+  if (dtype == DType::kBF16) {
+    document_bias<<<rows, kThreads, 0, stream>>>(starts, pitch, foreign, static_cast<__nv_bfloat16*>(bias));
+  } else {
+    document_bias<<<rows, kThreads, 0, stream>>>(starts, pitch, foreign, static_cast<__half*>(bias));
+  }
+  return cudaGetLastError();
 }
 
 cudaError_t launch_attention_backward(cudaStream_t stream, const AttentionDims& dims, DType dtype, const void* qkv,
-                                      const void* o, const float* lse, const void* d_o, float* dsum, void* dqkv) {
-  if (dtype == DType::kBF16) return attention_backward<__nv_bfloat16>(stream, dims, qkv, o, lse, d_o, dsum, dqkv);
-  if (dtype == DType::kF16) return attention_backward<__half>(stream, dims, qkv, o, lse, d_o, dsum, dqkv);
-  return attention_backward<float>(stream, dims, qkv, o, lse, d_o, dsum, dqkv);
+                                      const int32_t* starts, const void* o, const float* lse, const void* d_o,
+                                      float* dsum, void* dqkv) {
+  if (dtype == DType::kBF16)
+    return attention_backward<__nv_bfloat16>(stream, dims, qkv, starts, o, lse, d_o, dsum, dqkv);
+  if (dtype == DType::kF16) return attention_backward<__half>(stream, dims, qkv, starts, o, lse, d_o, dsum, dqkv);
+  return attention_backward<float>(stream, dims, qkv, starts, o, lse, d_o, dsum, dqkv);
 }
 
 }  // namespace telar::backend::cuda

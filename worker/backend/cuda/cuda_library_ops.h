@@ -18,8 +18,9 @@ class CudaLibraryOps final : public LibraryOps {
   absl::Status linear_gelu(Stream&, In x, In weight, In bias, Out before, Out after) override;
   absl::Status linear_dgrad(Stream&, In dy, In weight, Out dx) override;
   absl::Status linear_wgrad(Stream&, In dy, In x, bool accumulate, InOut dweight) override;
-  absl::Status attention(Stream&, const AttentionDims&, In qkv, Out o, Out lse) override;
-  absl::Status attention_backward(Stream&, const AttentionDims&, In qkv, In o, In lse, In d_o, Out dqkv) override;
+  absl::Status attention(Stream&, const AttentionDims&, In qkv, In starts, Out o, Out lse) override;
+  absl::Status attention_backward(Stream&, const AttentionDims&, In qkv, In starts, In o, In lse, In d_o,
+                                  Out dqkv) override;
   size_t workspace_bytes() const override { return workspaces_.bytes(); }
 
  private:

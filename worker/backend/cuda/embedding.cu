@@ -14,11 +14,16 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / 32;
 
-// Block x: token x. `table` holds the ids of `slice`; `positions` may be null.
+// In its document.
+__device__ int64_t position_of(int64_t token, const int32_t* starts, int64_t sequence) {
+  return token % sequence - (starts != nullptr ? starts[token] : 0);
+}
+
+// Block x: token x. `table` holds the ids of `slice`; `positions` and `starts` may be null.
 template <bool kVector, typename T, typename W>
 __global__ void __launch_bounds__(kThreads)
     embedding_kernel(const int32_t* ids, VocabSlice slice, const W* __restrict__ table, const W* __restrict__ positions,
-                     int64_t sequence, int64_t width, T* y) {
+                     const int32_t* starts, int64_t sequence, int64_t width, T* y) {
   constexpr int kN = kPackSize<T>;
   const int64_t token = blockIdx.x;
   const int64_t row = ids[token] - slice.first;
@@ -26,7 +31,9 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t at = threadIdx.x * kN; at < width; at += kThreads * kN) {
     Pack<W, kN> word{}, position{};
     if (known) word = load_pack<kVector, kN>(table + row * width, at, width);
-    if (positions != nullptr) position = load_pack<kVector, kN>(positions + token % sequence * width, at, width);
+    if (positions != nullptr) {
+      position = load_pack<kVector, kN>(positions + position_of(token, starts, sequence) * width, at, width);
+    }
     Pack<T, kN> sum;
 #pragma unroll
     for (int i = 0; i < kN; ++i) sum.set(i, word.get(i) + position.get(i));
@@ -42,6 +49,15 @@ __global__ void __launch_bounds__(kThreads) sort_keys_kernel(const int32_t* ids,
   if (token >= tokens) return;
   const int64_t row = ids[token] - first;
   keys[token] = row >= 0 && row < vocab ? static_cast<uint32_t>(row) : vocab;
+  order[token] = static_cast<uint32_t>(token);
+}
+
+// The same for rows of a table of positions: every token has one.
+__global__ void __launch_bounds__(kThreads)
+    position_keys_kernel(const int32_t* starts, int64_t tokens, int64_t sequence, uint32_t* keys, uint32_t* order) {
+  const int64_t token = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (token >= tokens) return;
+  keys[token] = static_cast<uint32_t>(position_of(token, starts, sequence));
   order[token] = static_cast<uint32_t>(token);
 }
 
@@ -147,10 +163,12 @@ struct SortedTokens {
   float* heads;  // Of `segments` rows of `width`.
 };
 
-absl::StatusOr<SortedTokens> sort_tokens(cudaStream_t stream, Workspaces& workspaces, In ids, const VocabSlice& slice,
-                                         int64_t width) {
+// By the row of a table of `vocab` rows that each of `tokens` tokens has; `make_keys(keys, order)` enqueues what is
+// sorted.
+template <typename MakeKeys>
+absl::StatusOr<SortedTokens> sort_tokens(cudaStream_t stream, Workspaces& workspaces, int64_t tokens, int64_t vocab,
+                                         int64_t width, MakeKeys make_keys) {
   constexpr const char* kOp = "embedding_backward";
-  const int64_t tokens = ids.elements(), vocab = slice.count;
   if (tokens > std::numeric_limits<int32_t>::max() || vocab >= std::numeric_limits<int32_t>::max()) {
     return absl::UnimplementedError(absl::StrCat(kOp, ": got ", tokens, " tokens, a vocabulary of ", vocab,
                                                  ", the CUDA kernel takes less than 2^31 of each"));
@@ -171,8 +189,7 @@ absl::StatusOr<SortedTokens> sort_tokens(cudaStream_t stream, Workspaces& worksp
   std::byte* const heads = *memory + lists_bytes;
   keys = cub::DoubleBuffer<uint32_t>(lists, lists + list);
   order = cub::DoubleBuffer<uint32_t>(lists + 2 * list, lists + 3 * list);
-  sort_keys_kernel<<<static_cast<unsigned>(ceil_div(tokens, kThreads)), kThreads, 0, stream>>>(
-      source<int32_t>(ids), tokens, slice.first, static_cast<uint32_t>(vocab), keys.Current(), order.Current());
+  make_keys(keys.Current(), order.Current());
   error = cudaGetLastError();
   if (error == cudaSuccess) {
     error = cub::DeviceRadixSort::SortPairs(heads + heads_bytes, sort_bytes, keys, order, static_cast<int>(tokens), 0,
@@ -220,9 +237,10 @@ cudaError_t add_positions(cudaStream_t stream, In dy, int64_t sequence, InOut dp
 
 }  // namespace
 
-absl::Status CudaKernels::embedding(Stream& stream, In ids, const VocabSlice& slice, In table, In positions,
+absl::Status CudaKernels::embedding(Stream& stream, In ids, const VocabSlice& slice, In table, In positions, In starts,
                                     int64_t sequence, Out y) {
-  if (absl::Status status = check_embedding(ids, slice, table, positions, sequence, y); !status.ok()) return status;
+  if (absl::Status status = check_embedding(ids, slice, table, positions, starts, sequence, y); !status.ok())
+    return status;
   const int64_t width = table.cols();
   with_types(table.dtype, y.dtype, [&](auto weight, auto type) {
     using W = decltype(weight);
@@ -233,27 +251,40 @@ absl::Status CudaKernels::embedding(Stream& stream, In ids, const VocabSlice& sl
     const bool fits = width % kN == 0 && fits_packs<kN>(words) && fits_packs<kN>(places) && fits_packs<kN>(to);
     with_bool(fits, [&](auto vector) {
       embedding_kernel<vector.value><<<static_cast<unsigned>(ids.elements()), kThreads, 0, handle_of(stream)>>>(
-          source<int32_t>(ids), slice, words, places, sequence, width, to);
+          source<int32_t>(ids), slice, words, places, source<int32_t>(starts), sequence, width, to);
     });
   });
   return to_status(cudaGetLastError(), "embedding");
 }
 
-absl::Status CudaKernels::embedding_backward(Stream& stream, In ids, const VocabSlice& slice, In dy, int64_t sequence,
-                                             InOut dtable, InOut dpositions) {
+absl::Status CudaKernels::embedding_backward(Stream& stream, In ids, const VocabSlice& slice, In dy, In starts,
+                                             int64_t sequence, InOut dtable, InOut dpositions) {
   constexpr const char* kOp = "embedding_backward";
-  if (absl::Status status = check_embedding_backward(ids, slice, dy, sequence, dtable, dpositions); !status.ok()) {
+  if (absl::Status status = check_embedding_backward(ids, slice, dy, starts, sequence, dtable, dpositions);
+      !status.ok()) {
     return status;
   }
   const cudaStream_t on = handle_of(stream);
-  if (slice.count > 0) {
-    const auto sorted = sort_tokens(on, workspaces_, ids, slice, dy.cols());
+  const int64_t tokens = ids.elements();
+  const auto blocks = static_cast<unsigned>(ceil_div(tokens, kThreads));
+  // Both tables need the same memory, one after the other.
+  const auto add_sorted = [&](int64_t rows, InOut table, auto make_keys) {
+    const auto sorted = sort_tokens(on, workspaces_, tokens, rows, dy.cols(), make_keys);
     if (!sorted.ok()) return sorted.status();
-    const cudaError_t error = add_rows(on, *sorted, static_cast<uint32_t>(slice.count), dy, dtable);
-    if (absl::Status status = to_status(error, kOp); !status.ok()) return status;
+    return to_status(add_rows(on, *sorted, static_cast<uint32_t>(rows), dy, table), kOp);
+  };
+  if (slice.count > 0) {
+    const absl::Status status = add_sorted(slice.count, dtable, [&](uint32_t* keys, uint32_t* order) {
+      sort_keys_kernel<<<blocks, kThreads, 0, on>>>(source<int32_t>(ids), tokens, slice.first,
+                                                    static_cast<uint32_t>(slice.count), keys, order);
+    });
+    if (!status.ok()) return status;
   }
   if (dpositions.absent()) return absl::OkStatus();
-  return to_status(add_positions(on, dy, sequence, dpositions), kOp);
+  if (starts.absent()) return to_status(add_positions(on, dy, sequence, dpositions), kOp);
+  return add_sorted(sequence, dpositions, [&](uint32_t* keys, uint32_t* order) {
+    position_keys_kernel<<<blocks, kThreads, 0, on>>>(source<int32_t>(starts), tokens, sequence, keys, order);
+  });
 }
 
 }  // namespace telar::backend::cuda

@@ -35,15 +35,15 @@ absl::Status CudaKernels::linear_wgrad(Stream& stream, In dy, In x, bool accumul
   return library_->linear_wgrad(stream, dy, x, accumulate, dweight);
 }
 
-absl::Status CudaKernels::attention(Stream& stream, const AttentionDims& dims, In qkv, Out o, Out lse) {
-  if (absl::Status status = check_attention(dims, qkv, o, lse); !status.ok()) return status;
-  return library_->attention(stream, dims, qkv, o, lse);
+absl::Status CudaKernels::attention(Stream& stream, const AttentionDims& dims, In qkv, In starts, Out o, Out lse) {
+  if (absl::Status status = check_attention(dims, qkv, starts, o, lse); !status.ok()) return status;
+  return library_->attention(stream, dims, qkv, starts, o, lse);
 }
 
-absl::Status CudaKernels::attention_backward(Stream& stream, const AttentionDims& dims, In qkv, In o, In lse, In d_o,
-                                             Out dqkv) {
-  if (absl::Status status = check_attention_backward(dims, qkv, o, lse, d_o, dqkv); !status.ok()) return status;
-  return library_->attention_backward(stream, dims, qkv, o, lse, d_o, dqkv);
+absl::Status CudaKernels::attention_backward(Stream& stream, const AttentionDims& dims, In qkv, In starts, In o, In lse,
+                                             In d_o, Out dqkv) {
+  if (absl::Status status = check_attention_backward(dims, qkv, starts, o, lse, d_o, dqkv); !status.ok()) return status;
+  return library_->attention_backward(stream, dims, qkv, starts, o, lse, d_o, dqkv);
 }
 
 absl::StatusOr<std::unique_ptr<CudaKernels>> create_kernels(int device, bool deterministic) {

@@ -13,8 +13,9 @@ class LibraryOps {
   virtual absl::Status linear_dgrad(Stream&, In dy, In weight, Out dx) = 0;
   // dbias is not its business: CudaKernels computes it.
   virtual absl::Status linear_wgrad(Stream&, In dy, In x, bool accumulate, InOut dweight) = 0;
-  virtual absl::Status attention(Stream&, const AttentionDims&, In qkv, Out o, Out lse) = 0;
-  virtual absl::Status attention_backward(Stream&, const AttentionDims&, In qkv, In o, In lse, In d_o, Out dqkv) = 0;
+  virtual absl::Status attention(Stream&, const AttentionDims&, In qkv, In starts, Out o, Out lse) = 0;
+  virtual absl::Status attention_backward(Stream&, const AttentionDims&, In qkv, In starts, In o, In lse, In d_o,
+                                          Out dqkv) = 0;
   virtual size_t workspace_bytes() const = 0;
 };
 }  // namespace telar::backend::cuda

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "worker/backend/cuda/attention_kernels.h"
 #include "worker/backend/cuda/errors.h"
 
 namespace telar::backend::cuda {
@@ -30,10 +31,20 @@ enum Uid : int64_t {
   kDQSum,
   kDSum,
   kDKFull,
-  kDVFull
+  kDVFull,
+  kStartsOfDocuments,
+  kForeignValue,
+  kBiasMatrix
 };
 
+// For keys of other documents. Not infinity: a tile of nothing but such keys would then have no maximum. Scores that
+// far below the others are exactly nothing once a key that counts is seen. The second is one that f16 holds.
+constexpr float kForeign = -1e9f, kForeignBias = -30000.0f;
+
 constexpr auto kFloat = CUDNN_DATA_FLOAT;
+
+// Elements from row to row: cuDNN reads whole vectors.
+int64_t bias_pitch(int64_t sequence) { return (sequence + 7) / 8 * 8; }
 
 // The tensors of one shape, all seen as [batch, heads, sequence, head_dim]. Names that end in "transposed" have their
 // last two dims swapped.
@@ -70,6 +81,20 @@ class Tensors {
   }
   Tensor scores_transposed() { return graph_.tensor(half, {b_, h_, s_, s_}, {h_ * s_ * s_, s_ * s_, 1, s_}); }
 
+  // Scores where the key is not before the start of the query's document, else next to nothing.
+  Tensor compared(Tensor scores_in) {
+    Tensor key = graph_.pointwise(CUDNN_POINTWISE_GEN_INDEX, scores_in, nullptr, scores(CUDNN_DATA_INT32), nullptr, 3);
+    Tensor start = graph_.tensor(CUDNN_DATA_INT32, {b_, 1, s_, 1}, {s_, s_, 1, 1}, kStartsOfDocuments);
+    Tensor keep = graph_.pointwise(CUDNN_POINTWISE_CMP_GE, key, start, scores(CUDNN_DATA_BOOLEAN));
+    return graph_.pointwise(CUDNN_POINTWISE_BINARY_SELECT, scores_in, graph_.scalar(kForeignValue), scores(), keep);
+  }
+  // Scores plus what launch_document_bias() made.
+  Tensor biased(Tensor scores_in) {
+    const int64_t pitch = bias_pitch(s_);
+    Tensor bias = graph_.tensor(half, {b_, 1, s_, s_}, {s_ * pitch, s_ * pitch, pitch, 1}, kBiasMatrix);
+    return graph_.pointwise(CUDNN_POINTWISE_ADD, scores_in, bias, scores());
+  }
+
   // Scores where the query's position is not before the key's, else the mask's value.
   Tensor masked(Tensor scores_in) {
     Tensor query =
@@ -84,11 +109,13 @@ class Tensors {
   const int64_t b_, h_, s_, d_, row_;
 };
 
-// a = mask(scale q k^T); lse = log sum exp a; p = exp(a - lse); o = p v. cuDNN knows its kernel by this very pattern.
-void add_forward(SdpaGraph& g, const AttentionDims& dims, DType dtype) {
+// a = mask(apart(scale q k^T)), where apart(tensors, scores) keeps documents apart; lse = log sum exp a; p = exp(a -
+// lse); o = p v. cuDNN knows its kernel by this very pattern.
+template <typename Apart>
+void add_forward(SdpaGraph& g, const AttentionDims& dims, DType dtype, Apart apart) {
   Tensors t(g, dims, dtype);
   Tensor a = g.matmul(t.packed(dims.heads, kQ), t.packed_transposed(dims.kv_heads, kK), t.scores());
-  a = t.masked(g.pointwise(CUDNN_POINTWISE_MUL, a, g.scalar(kScale), t.scores()));
+  a = t.masked(apart(t, g.pointwise(CUDNN_POINTWISE_MUL, a, g.scalar(kScale), t.scores())));
   Tensor maximum = g.reduce(CUDNN_REDUCE_TENSOR_MAX, a, t.rows());
   Tensor shifted = g.pointwise(CUDNN_POINTWISE_SUB, a, maximum, t.scores());
   Tensor e = g.pointwise(CUDNN_POINTWISE_EXP, shifted, nullptr, t.scores());
@@ -100,7 +127,8 @@ void add_forward(SdpaGraph& g, const AttentionDims& dims, DType dtype) {
 }
 
 // dsum_i = sum_d dO_id O_id; dv = p^T dO; ds = scale p (dO v^T - dsum); dq = ds k; dk = ds^T q.
-void add_backward(SdpaGraph& g, const AttentionDims& dims, DType dtype, bool deterministic) {
+template <typename Apart>
+void add_backward(SdpaGraph& g, const AttentionDims& dims, DType dtype, bool deterministic, Apart apart) {
   Tensors t(g, dims, dtype);
   Tensor q = t.packed(dims.heads, kQ), k_transposed = t.packed_transposed(dims.kv_heads, kK);
   Tensor v_transposed = t.packed_transposed(dims.kv_heads, kV);
@@ -111,6 +139,7 @@ void add_backward(SdpaGraph& g, const AttentionDims& dims, DType dtype, bool det
   Tensor dsum = g.pointwise(CUDNN_POINTWISE_MUL, row_sum, g.scalar(kOne), t.rows(kDSum));
 
   Tensor a = g.pointwise(CUDNN_POINTWISE_MUL, g.matmul(q, k_transposed, t.scores()), scale, t.scores());
+  a = apart(t, a);
   a = t.masked(g.pointwise(CUDNN_POINTWISE_SUB, a, lse, t.scores()));
   Tensor p = g.pointwise(CUDNN_POINTWISE_EXP, a, nullptr, t.scores());
 
@@ -151,7 +180,7 @@ size_t rounded_up(size_t bytes) { return (bytes + 255) / 256 * 256; }
 // What cuDNN reads on the host while a call is launched.
 struct Scalars {
   explicit Scalars(const AttentionDims& dims) : scale(1.0f / std::sqrt(static_cast<float>(dims.head_dim))) {}
-  float scale, mask_value = -std::numeric_limits<float>::infinity(), one = 1;
+  float scale, mask_value = -std::numeric_limits<float>::infinity(), one = 1, foreign = kForeign;
 };
 
 }  // namespace
@@ -173,8 +202,9 @@ bool Sdpa::takes(const AttentionDims& dims, DType dtype) {
          dims.head_dim <= 256 && dims.sequence >= 64;
 }
 
-absl::StatusOr<SdpaGraph*> Sdpa::plan_for(cudaStream_t stream, const AttentionDims& dims, DType dtype, bool backward) {
-  const Key key{dtype, dims.batch, dims.sequence, dims.heads, dims.kv_heads, dims.head_dim, backward};
+absl::StatusOr<SdpaGraph*> Sdpa::plan_for(cudaStream_t stream, const AttentionDims& dims, DType dtype,
+                                          Variant variant) {
+  const Key key{dtype, dims.batch, dims.sequence, dims.heads, dims.kv_heads, dims.head_dim, variant};
   const absl::Status none = absl::UnimplementedError("cuDNN has no kernel for this attention");
   if (const auto found = plans_.find(key); found != plans_.end()) {
     if (found->second == nullptr) return none;
@@ -185,12 +215,18 @@ absl::StatusOr<SdpaGraph*> Sdpa::plan_for(cudaStream_t stream, const AttentionDi
                                                       ": first call while its stream is captured"));
   }
   auto graph = std::make_unique<SdpaGraph>();
-  if (backward) {
-    add_backward(*graph, dims, dtype, deterministic_);
+  const auto apart = [borders = variant.borders](Tensors& t, Tensor scores) {
+    if (borders == Borders::kStarts) return t.compared(scores);
+    return borders == Borders::kBias ? t.biased(scores) : scores;
+  };
+  if (variant.backward) {
+    add_backward(*graph, dims, dtype, deterministic_, apart);
   } else {
-    add_forward(*graph, dims, dtype);
+    add_forward(*graph, dims, dtype, apart);
   }
-  const absl::Status status = graph->build(handle_);
+  absl::Status status = graph->build(handle_);
+  // A pattern that cuDNN does not know of may be refused in other words.
+  if (variant.borders != Borders::kNone && !status.ok()) status = none;
   if (absl::IsUnimplemented(status)) {
     plans_[key] = nullptr;
     return none;
@@ -199,87 +235,146 @@ absl::StatusOr<SdpaGraph*> Sdpa::plan_for(cudaStream_t stream, const AttentionDi
   return (plans_[key] = std::move(graph)).get();
 }
 
-absl::Status Sdpa::forward(cudaStream_t stream, const AttentionDims& dims, In qkv, Out o, Out lse) {
-  const std::lock_guard lock(mutex_);
-  const absl::StatusOr<SdpaGraph*> plan = plan_for(stream, dims, qkv.dtype, false);
-  if (!plan.ok()) return plan.status();
-  const auto workspace = workspaces_.get("attention", stream, (*plan)->workspace_bytes());
-  if (!workspace.ok()) return workspace.status();
-  TELAR_RETURN_IF_ERROR(to_status(cudnnSetStream(handle_, stream), "cudnnSetStream"));
-  Scalars scalars(dims);
-  const Packed x(qkv.data, dims);
-  return (*plan)->execute(handle_,
-                          {{kQ, x.q},
-                           {kK, x.k},
-                           {kV, x.v},
-                           {kO, o.data},
-                           {kLse, lse.data},
-                           {kScale, &scalars.scale},
-                           {kMaskValue, &scalars.mask_value}},
-                          *workspace);
-}
-
-// A part's statistics are aligned to 16 bytes, as the plan has them.
-int64_t Sdpa::part_of(const AttentionDims& dims) const {
-  if (!deterministic_) return dims.batch;
-  const int64_t one = 2 * dims.heads * dims.sequence * dims.sequence;
-  const int64_t unit = dims.heads * dims.sequence % 4 == 0 ? 1 : 4;
+// A part's statistics and starts are aligned to 16 bytes, as the plan has them.
+int64_t Sdpa::part_of(const AttentionDims& dims, Variant variant) const {
+  int64_t one = 0;  // Bytes of a sequence.
+  if (variant.backward && deterministic_) one = 2 * dims.heads * dims.sequence * dims.sequence;
+  if (variant.borders == Borders::kBias) one = std::max(one, 2 * dims.sequence * bias_pitch(dims.sequence));
+  if (one == 0) return dims.batch;
+  const int64_t aligned = variant.borders == Borders::kStarts ? dims.sequence : dims.heads * dims.sequence;
+  const int64_t unit = aligned % 4 == 0 ? 1 : 4;
   return std::min(dims.batch, std::max<int64_t>(kScoreBytes / one / unit, 1) * unit);
 }
 
-absl::Status Sdpa::backward(cudaStream_t stream, const AttentionDims& dims, In qkv, In o, In lse, In d_o, Out dqkv) {
-  const std::lock_guard lock(mutex_);
-  AttentionDims part = dims, rest = dims;
-  part.batch = part_of(dims);
-  rest.batch = dims.batch % part.batch;
-  // Both plans before anything is enqueued.
-  const absl::StatusOr<SdpaGraph*> plan = plan_for(stream, part, qkv.dtype, true);
-  if (!plan.ok()) return plan.status();
-  const absl::StatusOr<SdpaGraph*> rest_plan = rest.batch == 0 ? *plan : plan_for(stream, rest, qkv.dtype, true);
-  if (!rest_plan.ok()) return rest_plan.status();
-  TELAR_RETURN_IF_ERROR(to_status(cudnnSetStream(handle_, stream), "cudnnSetStream"));
-  int64_t first = 0;
-  for (; first + part.batch <= dims.batch; first += part.batch) {
-    TELAR_RETURN_IF_ERROR(backward_part(stream, **plan, part, first, qkv, o, lse, d_o, dqkv));
+absl::StatusOr<std::vector<Sdpa::Part>> Sdpa::parts_of(cudaStream_t stream, const AttentionDims& dims, DType dtype,
+                                                       Variant variant) {
+  std::vector<Part> parts;
+  for (int64_t first = 0; first < dims.batch; first += parts.back().dims.batch) {
+    Part part{nullptr, variant.borders, dims, first};
+    part.dims.batch = std::min(part_of(dims, variant), dims.batch - first);
+    const absl::StatusOr<SdpaGraph*> plan = plan_for(stream, part.dims, dtype, variant);
+    if (!plan.ok()) return plan.status();
+    part.plan = *plan;
+    parts.push_back(part);
   }
-  if (rest.batch == 0) return absl::OkStatus();
-  return backward_part(stream, **rest_plan, rest, first, qkv, o, lse, d_o, dqkv);
+  return parts;
 }
 
-absl::Status Sdpa::backward_part(cudaStream_t stream, const SdpaGraph& plan, const AttentionDims& dims, int64_t first,
-                                 In qkv, In o, In lse, In d_o, Out dqkv) {
+absl::StatusOr<std::vector<Sdpa::Part>> Sdpa::parts_of(cudaStream_t stream, const AttentionDims& dims, DType dtype,
+                                                       bool backward, const int32_t* starts) {
+  if (starts == nullptr) return parts_of(stream, dims, dtype, {backward, Borders::kNone});
+  if (reinterpret_cast<uintptr_t>(starts) % 16 == 0) {
+    auto parts = parts_of(stream, dims, dtype, {backward, Borders::kStarts});
+    if (!absl::IsUnimplemented(parts.status())) return parts;
+  }
+  return parts_of(stream, dims, dtype, {backward, Borders::kBias});
+}
+
+absl::Status Sdpa::forward(cudaStream_t stream, const AttentionDims& dims, In qkv, const int32_t* starts, Out o,
+                           Out lse) {
+  const std::lock_guard lock(mutex_);
+  const absl::StatusOr<std::vector<Part>> parts = parts_of(stream, dims, qkv.dtype, false, starts);
+  if (!parts.ok()) return parts.status();
+  TELAR_RETURN_IF_ERROR(to_status(cudnnSetStream(handle_, stream), "cudnnSetStream"));
+  for (const Part& part : *parts) TELAR_RETURN_IF_ERROR(forward_part(stream, part, qkv, starts, o, lse));
+  return absl::OkStatus();
+}
+
+absl::Status Sdpa::backward(cudaStream_t stream, const AttentionDims& dims, In qkv, const int32_t* starts, In o, In lse,
+                            In d_o, Out dqkv) {
+  const std::lock_guard lock(mutex_);
+  const absl::StatusOr<std::vector<Part>> parts = parts_of(stream, dims, qkv.dtype, true, starts);
+  if (!parts.ok()) return parts.status();
+  TELAR_RETURN_IF_ERROR(to_status(cudnnSetStream(handle_, stream), "cudnnSetStream"));
+  for (const Part& part : *parts) {
+    TELAR_RETURN_IF_ERROR(backward_part(stream, part, qkv, starts, o, lse, d_o, dqkv));
+  }
+  return absl::OkStatus();
+}
+
+namespace {
+
+// Of one part; none where it needs none.
+size_t bias_bytes(const AttentionDims& dims, bool is_needed) {
+  if (!is_needed) return 0;
+  return rounded_up(static_cast<size_t>(dims.batch * dims.sequence * bias_pitch(dims.sequence)) * 2);
+}
+
+absl::Status make_bias(cudaStream_t stream, const AttentionDims& dims, DType dtype, const int32_t* starts,
+                       std::byte* bias) {
+  return to_status(launch_document_bias(stream, dims, bias_pitch(dims.sequence), dtype, starts, kForeignBias, bias),
+                   "attention: bias");
+}
+
+void* for_device(const int32_t* starts) { return const_cast<int32_t*>(starts); }
+
+}  // namespace
+
+absl::Status Sdpa::forward_part(cudaStream_t stream, const Part& part, In qkv, const int32_t* starts, Out o, Out lse) {
+  const AttentionDims& dims = part.dims;
+  const size_t bias = bias_bytes(dims, part.borders == Borders::kBias);
+  const auto scratch = workspaces_.get("attention", stream, bias + part.plan->workspace_bytes());
+  if (!scratch.ok()) return scratch.status();
+  if (starts != nullptr) starts += part.token();
+  if (bias > 0) TELAR_RETURN_IF_ERROR(make_bias(stream, dims, qkv.dtype, starts, *scratch));
+  Scalars scalars(dims);
+  const int64_t width = (dims.heads + 2 * dims.kv_heads) * dims.head_dim;
+  const Packed x(qkv.data + part.token() * width * 2, dims);
+  return part.plan->execute(handle_,
+                            {{kQ, x.q},
+                             {kK, x.k},
+                             {kV, x.v},
+                             {kO, o.data + part.token() * dims.heads * dims.head_dim * 2},
+                             {kLse, lse.data + part.token() * dims.heads * static_cast<int64_t>(sizeof(float))},
+                             {kScale, &scalars.scale},
+                             {kMaskValue, &scalars.mask_value},
+                             {kStartsOfDocuments, for_device(starts)},
+                             {kForeignValue, &scalars.foreign},
+                             {kBiasMatrix, *scratch}},
+                            *scratch + bias);
+}
+
+absl::Status Sdpa::backward_part(cudaStream_t stream, const Part& part, In qkv, const int32_t* starts, In o, In lse,
+                                 In d_o, Out dqkv) {
+  const AttentionDims& dims = part.dims;
   const auto rows = static_cast<size_t>(dims.batch * dims.heads * dims.sequence);
   const size_t elements = rows * static_cast<size_t>(dims.head_dim);
   const bool is_grouped = dims.heads != dims.kv_heads;
   const size_t dq_bytes = deterministic_ ? 0 : rounded_up(elements * 4), dsum_bytes = rounded_up(rows * 4);
   const size_t full_bytes = is_grouped ? rounded_up(elements * 2) : 0;
-  const auto scratch =
-      workspaces_.get("attention", stream, dq_bytes + dsum_bytes + 2 * full_bytes + plan.workspace_bytes());
+  const size_t bias = bias_bytes(dims, part.borders == Borders::kBias);
+  const auto scratch = workspaces_.get("attention", stream,
+                                       dq_bytes + dsum_bytes + 2 * full_bytes + bias + part.plan->workspace_bytes());
   if (!scratch.ok()) return scratch.status();
   std::byte *const dq_sum = *scratch, *const dsum = dq_sum + dq_bytes, *const dk_full = dsum + dsum_bytes;
-  std::byte *const dv_full = dk_full + full_bytes, *const workspace = dv_full + full_bytes;
+  std::byte *const dv_full = dk_full + full_bytes, *const matrix = dv_full + full_bytes;
+  if (starts != nullptr) starts += part.token();
+  if (bias > 0) TELAR_RETURN_IF_ERROR(make_bias(stream, dims, qkv.dtype, starts, matrix));
   Scalars scalars(dims);
-  const int64_t token = first * dims.sequence, width = (dims.heads + 2 * dims.kv_heads) * dims.head_dim;
+  const int64_t token = part.token(), width = (dims.heads + 2 * dims.kv_heads) * dims.head_dim;
   const int64_t packed_bytes = token * width * 2, output_bytes = token * dims.heads * dims.head_dim * 2;
   const Packed x(qkv.data + packed_bytes, dims), dx(dqkv.data + packed_bytes, dims);
-  return plan.execute(handle_,
-                      {{kQ, x.q},
-                       {kK, x.k},
-                       {kV, x.v},
-                       {kO, o.data + output_bytes},
-                       {kLse, lse.data + token * dims.heads * static_cast<int64_t>(sizeof(float))},
-                       {kDO, d_o.data + output_bytes},
-                       {kDQ, dx.q},
-                       {kDK, dx.k},
-                       {kDV, dx.v},
-                       {kScale, &scalars.scale},
-                       {kMaskValue, &scalars.mask_value},
-                       {kOne, &scalars.one},
-                       {kDQSum, dq_sum},
-                       {kDSum, dsum},
-                       {kDKFull, dk_full},
-                       {kDVFull, dv_full}},
-                      workspace);
+  return part.plan->execute(handle_,
+                            {{kQ, x.q},
+                             {kK, x.k},
+                             {kV, x.v},
+                             {kO, o.data + output_bytes},
+                             {kLse, lse.data + token * dims.heads * static_cast<int64_t>(sizeof(float))},
+                             {kDO, d_o.data + output_bytes},
+                             {kDQ, dx.q},
+                             {kDK, dx.k},
+                             {kDV, dx.v},
+                             {kScale, &scalars.scale},
+                             {kMaskValue, &scalars.mask_value},
+                             {kOne, &scalars.one},
+                             {kDQSum, dq_sum},
+                             {kDSum, dsum},
+                             {kDKFull, dk_full},
+                             {kDVFull, dv_full},
+                             {kStartsOfDocuments, for_device(starts)},
+                             {kForeignValue, &scalars.foreign},
+                             {kBiasMatrix, matrix}},
+                            matrix + bias);
 }
 
 }  // namespace telar::backend::cuda

@@ -139,14 +139,14 @@ TEST_F(CudaBigIndexTest, RopeAndEmbedding) {
   AttentionDims dims = small_dims;
   dims.batch = rows / kLast;
   const View qkv = normal(kType, {rows, width}), table = normal(DType::kF32, {kLast, 64}), small = copy_of_last(qkv);
-  ok(kernels().rope(stream(), dims, In(table), InOut(qkv)));
-  ok(kernels().rope(stream(), small_dims, In(table), InOut(small)));
+  ok(kernels().rope(stream(), dims, In(table), In(), InOut(qkv)));
+  ok(kernels().rope(stream(), small_dims, In(table), In(), InOut(small)));
   expect_same(qkv, small, "rope");
 
   const Tensor id = ids(integers(rows, 0, 99));
   const View words = normal(kType, {100, width}), small_ids = copy_of_last(id.in());
-  ok(kernels().embedding(stream(), id.in(), {0, 100, 100}, In(words), In(), kLast, Out(qkv)));
-  ok(kernels().embedding(stream(), In(small_ids), {0, 100, 100}, In(words), In(), kLast, Out(small)));
+  ok(kernels().embedding(stream(), id.in(), {0, 100, 100}, In(words), In(), In(), kLast, Out(qkv)));
+  ok(kernels().embedding(stream(), In(small_ids), {0, 100, 100}, In(words), In(), In(), kLast, Out(small)));
   expect_same(qkv, small, "embedding");
 }
 

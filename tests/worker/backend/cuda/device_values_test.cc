@@ -46,12 +46,13 @@ TEST_F(CudaDeviceValuesTest, RandomNumbersOfABoxAreThoseOfTheCpu) {
 
 TEST_F(CudaDeviceValuesTest, IdsOutsideTheVocabularyAreRowsOfZeros) {
   Tensor table = filled(DType::kF32, {3, 8}, 2), y = filled(DType::kF32, {4, 8}, -9);
-  ok(kernels().embedding(stream(), ids({0, -1, 3, 2}).in(), {0, 3, 3}, table.in(), In(), 4, y.out()));
+  ok(kernels().embedding(stream(), ids({0, -1, 3, 2}).in(), {0, 3, 3}, table.in(), In(), In(), 4, y.out()));
   Values want(32, 2.0);
   std::fill(want.begin() + 8, want.begin() + 24, 0.0);
   EXPECT_EQ(y.values(), want);
   Tensor dy = filled(DType::kF32, {4, 8}, 1), dtable = filled(DType::kF32, {3, 8}, 0);
-  ok(kernels().embedding_backward(stream(), ids({0, -1, 3, 2}).in(), {0, 3, 3}, dy.in(), 4, dtable.inout(), InOut()));
+  ok(kernels().embedding_backward(stream(), ids({0, -1, 3, 2}).in(), {0, 3, 3}, dy.in(), In(), 4, dtable.inout(),
+                                  InOut()));
   Values want_dtable(24, 1.0);
   std::fill(want_dtable.begin() + 8, want_dtable.begin() + 16, 0.0);
   EXPECT_EQ(dtable.values(), want_dtable);
