@@ -196,7 +196,7 @@ absl::Status CheckpointWriter::add_tied(const std::string& name, TensorKind kind
   return absl::OkStatus();
 }
 
-absl::StatusOr<PublishResult> CheckpointWriter::publish(Manifest info, uint32_t keep) {
+absl::StatusOr<PublishResult> CheckpointWriter::publish(Manifest info, const RetentionRule& rule) {
   if (std::exchange(published_, true)) {
     return absl::FailedPreconditionError(absl::StrCat("checkpoint ", target_, ": published before"));
   }
@@ -210,13 +210,16 @@ absl::StatusOr<PublishResult> CheckpointWriter::publish(Manifest info, uint32_t 
   manifest_.consumed_samples = info.consumed_samples;
   manifest_.seed = info.seed;
   manifest_.optimizer = info.optimizer;
+  manifest_.eval_loss = info.eval_loss;
   manifest_.spec_json = std::move(info.spec_json);
   manifest_.layout = info.layout;
   const auto status = write_and_commit();
   if (!alone()) tell(status);
   if (!status.ok()) return status;
   point_latest();
-  if (keep > 0) retain(keep);
+  Retained retained = retain(files_, run_dir_, target_, attempt_, rule);
+  result_.removed = std::move(retained.removed);
+  for (absl::Status& warning : retained.warnings) result_.warnings.push_back(std::move(warning));
   if (!alone()) close_board();
   return result_;
 }
@@ -416,6 +419,10 @@ absl::Status CheckpointWriter::commit() {
     }
     // Only what is certainly damaged makes room for the new one.
     if (!absl::IsDataLoss(status) && !absl::IsNotFound(status)) return status;
+    const auto pinned = is_pinned(files_, target_);
+    if (pinned.ok() && *pinned) {
+      if (auto kept = pin(files_, temp_); !kept.ok()) return kept;
+    }
     if (auto removed = discard(files_, target_, attempt_); !removed.ok()) return removed;
   }
   if (auto status = files_.rename(temp_, target_); !status.ok()) return status;
@@ -429,29 +436,6 @@ void CheckpointWriter::point_latest() {
   if (status.ok()) status = files_.rename(temp, absl::StrCat(parent_, "/", kLatestName));
   if (status.ok()) status = files_.sync_directory(parent_);
   if (!status.ok()) result_.warnings.push_back(status);
-}
-
-void CheckpointWriter::retain(uint32_t keep) {
-  const auto published = list_published(files_, run_dir_);
-  if (!published.ok()) return result_.warnings.push_back(published.status());
-  std::vector<std::string> old;
-  uint32_t complete = 0;
-  for (const Published& one : *published) {
-    const auto reader = CheckpointReader::open(files_, one.path);
-    if (!reader.ok()) continue;  // Damaged ones stay for whoever wants to know why.
-    if (++complete > keep && one.path != target_) old.push_back(one.path);
-  }
-  if (old.empty()) return;
-  const auto fresh = CheckpointReader::open(files_, target_);
-  const absl::Status good = fresh.ok() ? (*fresh)->verify() : fresh.status();
-  if (!good.ok()) return result_.warnings.push_back(good);
-  for (const std::string& path : old) {
-    if (auto status = discard(files_, path, attempt_); !status.ok()) {
-      result_.warnings.push_back(status);
-    } else {
-      result_.removed.push_back(path);
-    }
-  }
 }
 
 }  // namespace telar::checkpoint

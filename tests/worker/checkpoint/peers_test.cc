@@ -145,7 +145,7 @@ class PeersTest : public testing::Test {
       if (auto status = (*writer)->add(norm); !status.ok()) return status;
     }
     if (save.tamper) save.tamper(rank, **writer);
-    return (*writer)->publish({.job = "projects/p/jobs/j"}, save.keep);
+    return (*writer)->publish({.job = "projects/p/jobs/j"}, {.keep = save.keep});
   }
 
   static TensorPart row_of(uint64_t step, int64_t row) {
