@@ -7,7 +7,7 @@
 
 namespace telar::train {
 
-absl::StatusOr<EvalResult> evaluate(Replica& replica, const data::Sampler& sampler) {
+absl::StatusOr<EvalResult> evaluate(Replica& replica, const data::Sampler& sampler, const std::atomic<bool>& stop) {
   const plan::RunShape& shape = replica.shape();
   const uint64_t micro = shape.spec.batch().micro(), length = shape.spec.batch().sequence_length();
   const uint64_t replicas = static_cast<uint64_t>(shape.mesh.dp_size);
@@ -15,6 +15,7 @@ absl::StatusOr<EvalResult> evaluate(Replica& replica, const data::Sampler& sampl
   std::vector<int32_t> inputs(micro * length), targets(micro * length);
   double loss = 0, valid = 0;
   for (uint64_t first = 0; first < samples; first += micro * replicas) {
+    if (first > 0 && replica.asked_to_stop()) return EvalResult{.stopped = true};
     // Windows beyond the end are filled up with targets that do not count.
     std::fill(inputs.begin(), inputs.end(), 0);
     std::fill(targets.begin(), targets.end(), -1);
@@ -25,7 +26,7 @@ absl::StatusOr<EvalResult> evaluate(Replica& replica, const data::Sampler& sampl
                                                std::span(targets).subspan(i * length, length));
       if (!status.ok()) return with_class(v1::DATA, status);
     }
-    const auto part = replica.eval_batch(inputs, targets);
+    const auto part = replica.eval_batch(inputs, targets, stop.load());
     if (!part.ok()) return part.status();
     loss += part->first;
     valid += part->second;

@@ -32,7 +32,8 @@ int32_t draw(const std::vector<float>& logits, double temperature, double unifor
 
 }  // namespace
 
-absl::StatusOr<std::string> generate(Replica& replica, const data::Tokenizer* tokenizer) {
+absl::StatusOr<std::optional<std::string>> generate(Replica& replica, const data::Tokenizer* tokenizer,
+                                                    const std::atomic<bool>& stop) {
   const v1::JobSpec& spec = replica.shape().spec;
   const size_t window = spec.batch().sequence_length();
   const int32_t end = tokenizer != nullptr ? tokenizer->end_of_document() : -1;
@@ -43,9 +44,10 @@ absl::StatusOr<std::string> generate(Replica& replica, const data::Tokenizer* to
   std::mt19937_64 random(spec.seed() ^ model::tensor_stream("sample"));
   std::uniform_real_distribution<double> uniform(0, 1);
   for (uint32_t i = 0; i < spec.sample().tokens(); ++i) {
+    if (i > 0 && replica.asked_to_stop()) return std::nullopt;
     const size_t first = ids.size() > window ? ids.size() - window : 0;
     const auto logits =
-        replica.next_logits(std::span(ids).subspan(first), static_cast<int32_t>(ids.size() - first - 1));
+        replica.next_logits(std::span(ids).subspan(first), static_cast<int32_t>(ids.size() - first - 1), stop.load());
     if (!logits.ok()) return logits.status();
     const int32_t next = draw(*logits, spec.sample().temperature(), uniform(random));
     if (next == end) break;
