@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "absl/synchronization/mutex.h"
+#include "client/commands/ckpt.h"
 #include "client/commands/commands.h"
 #include "client/commands/exit_codes.h"
 #include "client/commands/report.h"
@@ -28,6 +29,8 @@ struct CommandLine {
   WatchOptions watch_options;
   LogsOptions logs_options;
   CancelOptions cancel_options;
+  std::string checkpoint, other_checkpoint;
+  CkptRmOptions ckpt_rm_options;
   TraceOptions trace_options;
   std::string described_job;
   std::string explained_path;
@@ -143,6 +146,47 @@ void add_following(CLI::App& app, CommandLine& line) {
       [&line, ending] { line.command = [ending](Context& context) { return cancel(context, *ending); }; });
 }
 
+constexpr const char* kCheckpointHelp =
+    "A checkpoint's directory, or RUN@STEP or RUN@latest, where RUN is a run directory or a job";
+
+void add_ckpt(CLI::App& app, CommandLine& line) {
+  CLI::App* group = app.add_subcommand("ckpt", "Look after checkpoints; works on files of this machine");
+  group->require_subcommand(1);
+  group->fallthrough();
+  std::string *checkpoint = &line.checkpoint, *other = &line.other_checkpoint;
+  CkptRmOptions* removing = &line.ckpt_rm_options;
+  const auto add = [&](const char* name, const char* help, std::function<int(Context&)> run) {
+    CLI::App* command = group->add_subcommand(name, help);
+    command->callback([&line, run = std::move(run)] { line.command = run; });
+    return command;
+  };
+  CLI::App* command =
+      add("ls", "List the checkpoints of a run", [=](Context& context) { return ckpt_ls(context, *checkpoint); });
+  command->add_option("run", *checkpoint, "A run directory, its ckpt, or a job")->required();
+
+  command = add("show", "Show one checkpoint", [=](Context& context) { return ckpt_show(context, *checkpoint); });
+  command->add_option("checkpoint", *checkpoint, std::string(kCheckpointHelp) + "; a run: its newest")->required();
+
+  command = add("verify", "Read a checkpoint, or all of a run, and compare every checksum",
+                [=](Context& context) { return ckpt_verify(context, *checkpoint); });
+  command->add_option("checkpoint", *checkpoint, std::string(kCheckpointHelp) + "; a run: all")->required();
+
+  command = add("diff", "Compare two checkpoints, of whatever layouts; exit code 1 when they differ",
+                [=](Context& context) { return ckpt_diff(context, *checkpoint, *other); });
+  command->add_option("a", *checkpoint, std::string(kCheckpointHelp) + "; a run: its newest")->required();
+  command->add_option("b", *other, "The other one")->required();
+
+  command = add("rm", "Remove a checkpoint", [=](Context& context) { return ckpt_rm(context, *removing); });
+  command->add_option("checkpoint", removing->checkpoint, kCheckpointHelp)->required();
+  command->add_flag("--force", removing->force, "Even if it is pinned, or the only good one");
+
+  command = add("pin", "Keep a checkpoint whatever the job's checkpoint.keep says",
+                [=](Context& context) { return ckpt_pin(context, *checkpoint, true); });
+  command->add_option("checkpoint", *checkpoint, kCheckpointHelp)->required();
+  command = add("unpin", "Take a pin away", [=](Context& context) { return ckpt_pin(context, *checkpoint, false); });
+  command->add_option("checkpoint", *checkpoint, kCheckpointHelp)->required();
+}
+
 void add_trace(CLI::App& app, CommandLine& line) {
   TraceOptions* options = &line.trace_options;
   CLI::App* command =
@@ -167,10 +211,13 @@ std::string bash_completion(const CLI::App& app) {
     }
     return all;
   };
+  const auto any = [](const CLI::App*) { return true; };
   std::string names, cases;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+  for (const CLI::App* command : app.get_subcommands(any)) {
     names += command->get_name() + " ";
-    cases += "      " + command->get_name() + ") words=\"" + words(*command) + words(app) + "\"; break ;;\n";
+    std::string below;
+    for (const CLI::App* one : command->get_subcommands(any)) below += one->get_name() + " " + words(*one);
+    cases += "      " + command->get_name() + ") words=\"" + below + words(*command) + words(app) + "\"; break ;;\n";
   }
   return "_telar() {\n"
          "  local current=\"${COMP_WORDS[COMP_CWORD]}\" word words=\"" +
@@ -256,6 +303,7 @@ int main(int argc, char** argv) {
   add_submit(app, line);
   add_reading(app, line);
   add_following(app, line);
+  add_ckpt(app, line);
   add_trace(app, line);
   add_completion(app, line);
   try {
