@@ -98,7 +98,9 @@ absl::StatusOr<std::unique_ptr<CheckpointWriter>> CheckpointWriter::create(FileS
 }
 
 CheckpointWriter::~CheckpointWriter() {
-  if (awaited_) tell(absl::CancelledError(absl::StrCat("checkpoint ", target_, ": given up before its end")));
+  if (awaited_) {
+    tell(absl::CancelledError(absl::StrCat("checkpoint ", target_, ": given up before its end"))).IgnoreError();
+  }
   // By way of the trash, since others may be writing there. What cannot be removed now is swept by the next save.
   if (temp_exists_) discard(files_, temp_, attempt_).IgnoreError();
 }
@@ -118,7 +120,7 @@ absl::Status CheckpointWriter::begin() {
   const auto made = board_.make();  // Even then, so that the others need not wait in vain.
   if (status.ok()) status = made;
   if (status.ok()) status = board_.post(kBegun, "");
-  if (!status.ok()) tell(status);
+  if (!status.ok()) tell(status).IgnoreError();
   return status;
 }
 
@@ -214,8 +216,9 @@ absl::StatusOr<PublishResult> CheckpointWriter::publish(Manifest info, const Ret
   manifest_.spec_json = std::move(info.spec_json);
   manifest_.layout = info.layout;
   const auto status = write_and_commit();
-  if (!alone()) tell(status);
+  const auto told = alone() ? absl::OkStatus() : tell(status);
   if (!status.ok()) return status;
+  if (!told.ok()) return told;  // The others wait in vain: better to end than to let them.
   point_latest();
   Retained retained = retain(files_, run_dir_, target_, attempt_, rule);
   result_.removed = std::move(retained.removed);
@@ -231,10 +234,14 @@ absl::Status CheckpointWriter::write_and_commit() {
   if (!text.ok()) return text.status();
   if (auto status = write_file(files_, absl::StrCat(temp_, "/", kManifestName), *text); !status.ok()) return status;
   if (auto status = files_.sync_directory(temp_); !status.ok()) return status;
-  if (auto status = commit(); !status.ok()) return status;
-  result_.path = target_;
   result_.bytes = text->size();
   for (const FileEntry& file : manifest_.files) result_.bytes += file.bytes;
+  // Now, so that a disk that is full by then cannot keep the others from hearing of the commit.
+  if (!alone()) {
+    if (auto status = board_.prepare(kPublished, absl::StrCat(result_.bytes)); !status.ok()) return status;
+  }
+  if (auto status = commit(); !status.ok()) return status;
+  result_.path = target_;
   return absl::OkStatus();
 }
 
@@ -295,7 +302,7 @@ absl::Status CheckpointWriter::write_and_hand_in() {
     Names names;
     const auto over = board_.wait([](const Names& seen) { return has(seen, kFailed); }, {}, names);
     if (over.ok()) return verdict();
-    tell(status);
+    tell(status).IgnoreError();
     return status;
   }
   awaited_ = false;
@@ -323,13 +330,10 @@ absl::Status CheckpointWriter::verdict() {
 }
 
 // What cannot be told is found out by the others' deadlines.
-void CheckpointWriter::tell(const absl::Status& status) {
+absl::Status CheckpointWriter::tell(const absl::Status& status) {
   awaited_ = false;
-  if (status.ok()) {
-    board_.post(kPublished, absl::StrCat(result_.bytes)).IgnoreError();
-  } else {
-    board_.post(leads() ? kFailed : failed_message(peers_.rank), to_message(status)).IgnoreError();
-  }
+  if (status.ok()) return board_.show(kPublished);
+  return board_.post(leads() ? kFailed : failed_message(peers_.rank), to_message(status));
 }
 
 void CheckpointWriter::close_board() {

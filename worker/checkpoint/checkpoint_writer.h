@@ -85,8 +85,8 @@ class CheckpointWriter {
   // what `rule` says of the run's complete checkpoints (retention.h). Of `info` job, consumed_samples, seed, optimizer,
   // eval_loss, spec_json and layout are taken, rank 0's; the rest is the writer's. Call it once. On an error, which
   // names the path, earlier checkpoints are as they were, and this one is not visible (or, when only the last sync of
-  // the directory failed, visible and whole). Other ranks than 0 learn path and bytes only, and return when it is
-  // published, not when retention is done.
+  // the directory or the word to the other ranks failed, visible and whole). Other ranks than 0 learn path and bytes
+  // only, and return when it is published, not when retention is done.
   absl::StatusOr<PublishResult> publish(Manifest info, const RetentionRule& rule);
 
  private:
@@ -105,7 +105,7 @@ class CheckpointWriter {
   absl::Status gather();
   absl::Status take_fragment(int rank);
   absl::Status verdict();
-  void tell(const absl::Status& status);
+  absl::Status tell(const absl::Status& status);
   void close_board();
   absl::Status commit();
   void point_latest();
