@@ -102,7 +102,8 @@ class CrashTest : public GangTest {
     }
     const uint64_t step = check_published("crash");
     ASSERT_THAT(step, AnyOf(0u, 2u, 4u, 6u));
-    for (const auto& error : events(rank, "error")) EXPECT_THAT(error.get<std::string>(), HasSubstr("/ckpt"));
+    for (const auto& error : events(rank, "error"))
+      EXPECT_THAT(error.get<std::string>(), HasSubstr((root_ / "crash").string()));
     seen_.insert(step);
     resume_and_check("crash", step);
   }
