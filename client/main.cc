@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "absl/synchronization/mutex.h"
+#include "client/commands/ckpt.h"
 #include "client/commands/commands.h"
 #include "client/commands/data.h"
 #include "client/commands/exit_codes.h"
@@ -33,6 +34,8 @@ struct CommandLine {
   DataPrepareOptions data_prepare_options;
   DataOptions data_check_options, data_stats_options;
   DataPeekOptions data_peek_options;
+  std::string checkpoint, other_checkpoint;
+  CkptRmOptions ckpt_rm_options;
   TraceOptions trace_options;
   std::string described_job;
   std::string explained_path;
@@ -207,20 +210,6 @@ void add_data(CLI::App& app, CommandLine& line) {
       [&line, measuring] { line.command = [measuring](Context& context) { return data_stats(context, *measuring); }; });
 }
 
-void add_trace(CLI::App& app, CommandLine& line) {
-  TraceOptions* options = &line.trace_options;
-  CLI::App* command =
-      app.add_subcommand("trace", "Merge the traces that ranks wrote of a step; prints where time went");
-  command->add_option("path", options->paths, "trace-<step>.json of a rank, or a folder that holds them at any depth")
-      ->required();
-  command->add_option("--step", options->step, "Which step, where there are several");
-  command->add_option("--to", options->to, "Write one file for Perfetto or chrome://tracing")->type_name("FILE");
-  command->callback([&line, options] {
-    line.needs_coordinator = false;
-    line.command = [options](Context& context) { return trace(context, *options); };
-  });
-}
-
 void add_ckpt_convert(CLI::App& group, CommandLine& line) {
   CkptConvertOptions* options = &line.ckpt_convert_options;
   CLI::App* command = group.add_subcommand(
@@ -244,10 +233,60 @@ void add_ckpt_convert(CLI::App& group, CommandLine& line) {
   });
 }
 
+constexpr const char* kCheckpointHelp =
+    "A checkpoint's directory, or RUN@STEP or RUN@latest, where RUN is a run directory or a job";
+
 void add_ckpt(CLI::App& app, CommandLine& line) {
-  CLI::App* group = app.add_subcommand("ckpt", "Checkpoints and other files of weights");
+  CLI::App* group = app.add_subcommand("ckpt", "Look after checkpoints; works on files of this machine");
   group->require_subcommand(1);
+  group->fallthrough();
+  std::string *checkpoint = &line.checkpoint, *other = &line.other_checkpoint;
+  CkptRmOptions* removing = &line.ckpt_rm_options;
+  const auto add = [&](const char* name, const char* help, std::function<int(Context&)> run) {
+    CLI::App* command = group->add_subcommand(name, help);
+    command->callback([&line, run = std::move(run)] { line.command = run; });
+    return command;
+  };
+  CLI::App* command =
+      add("ls", "List the checkpoints of a run", [=](Context& context) { return ckpt_ls(context, *checkpoint); });
+  command->add_option("run", *checkpoint, "A run directory, its ckpt, or a job")->required();
+
+  command = add("show", "Show one checkpoint", [=](Context& context) { return ckpt_show(context, *checkpoint); });
+  command->add_option("checkpoint", *checkpoint, std::string(kCheckpointHelp) + "; a run: its newest")->required();
+
+  command = add("verify", "Read a checkpoint, or all of a run, and compare every checksum",
+                [=](Context& context) { return ckpt_verify(context, *checkpoint); });
+  command->add_option("checkpoint", *checkpoint, std::string(kCheckpointHelp) + "; a run: all")->required();
+
+  command = add("diff", "Compare two checkpoints, of whatever layouts; exit code 1 when they differ",
+                [=](Context& context) { return ckpt_diff(context, *checkpoint, *other); });
+  command->add_option("a", *checkpoint, std::string(kCheckpointHelp) + "; a run: its newest")->required();
+  command->add_option("b", *other, "The other one")->required();
+
+  command = add("rm", "Remove a checkpoint", [=](Context& context) { return ckpt_rm(context, *removing); });
+  command->add_option("checkpoint", removing->checkpoint, kCheckpointHelp)->required();
+  command->add_flag("--force", removing->force, "Even if it is pinned, or the only good one");
+
+  command = add("pin", "Keep a checkpoint whatever the job's checkpoint.keep says",
+                [=](Context& context) { return ckpt_pin(context, *checkpoint, true); });
+  command->add_option("checkpoint", *checkpoint, kCheckpointHelp)->required();
+  command = add("unpin", "Take a pin away", [=](Context& context) { return ckpt_pin(context, *checkpoint, false); });
+  command->add_option("checkpoint", *checkpoint, kCheckpointHelp)->required();
   add_ckpt_convert(*group, line);
+}
+
+void add_trace(CLI::App& app, CommandLine& line) {
+  TraceOptions* options = &line.trace_options;
+  CLI::App* command =
+      app.add_subcommand("trace", "Merge the traces that ranks wrote of a step; prints where time went");
+  command->add_option("path", options->paths, "trace-<step>.json of a rank, or a folder that holds them at any depth")
+      ->required();
+  command->add_option("--step", options->step, "Which step, where there are several");
+  command->add_option("--to", options->to, "Write one file for Perfetto or chrome://tracing")->type_name("FILE");
+  command->callback([&line, options] {
+    line.needs_coordinator = false;
+    line.command = [options](Context& context) { return trace(context, *options); };
+  });
 }
 
 // The words that may follow, taken from the parser itself: subcommands first, then the options of the one chosen.

@@ -6,7 +6,8 @@ namespace telar::client {
 enum ExitCode : int {
   kOk = 0,           // Done; for watch, logs -f, submit --watch and --wait: the job SUCCEEDED. Also after a detach.
   kJobFailed = 1,    // The job FAILED.
-  kDamaged = 1,      // data: a file is not what it should be, a document faulty.
+  kDamaged = 1,      // data, ckpt: a file is not what it should be, a document faulty.
+  kDiffers = 1,      // ckpt diff: they differ.
   kUsage = 2,        // The command line or the spec is wrong.
   kCancelled = 3,    // The job was CANCELLED.
   kNotFound = 4,     // No such job.
@@ -18,8 +19,9 @@ enum ExitCode : int {
 
 // For --help.
 inline constexpr const char* kExitCodeHelp =
-    "Exit codes: 0 ok or detached, 1 job failed (data: damaged), 2 bad usage or spec, 3 job cancelled, 4 not found,\n"
-    "5 coordinator unreachable, 6 wait timed out, 7 refused by the coordinator, 8 connection lost.\n"
+    "Exit codes: 0 ok or detached, 1 job failed (data, ckpt: damaged or different), 2 bad usage or spec,\n"
+    "3 job cancelled, 4 not found, 5 coordinator unreachable, 6 wait timed out, 7 refused by the coordinator,\n"
+    "8 connection lost.\n"
     "watch, logs -f, submit --watch and submit --wait end with the code of the job.";
 
 }  // namespace telar::client

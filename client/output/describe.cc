@@ -41,6 +41,8 @@ std::string results(const v1::Job& job) {
     page += field("Checkpoint",
                   absl::StrCat(one_line(progress.checkpoint_path()), " (step ", progress.checkpoint_step(), ")"));
   }
+  if (!progress.resumed_from().empty()) page += field("Resumed", one_line(progress.resumed_from()));
+  for (const std::string& passed_over : progress.passed_over()) page += field("Passed over", one_line(passed_over));
   if (!job.run_dir().empty()) page += field("Run dir", one_line(job.run_dir()));
   page += field("Logs", "telar logs " + id_of(job.name()));
   if (!progress.sample().empty()) page += "Sample:\n" + sample_block(progress.sample());

@@ -39,43 +39,6 @@ bool is_plain(const std::string& text) {
   return true;
 }
 
-std::string text_scalar(const std::string& text) {
-  if (is_plain(text)) return text;
-  std::string out = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += std::string("\\") + c;
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\t') {
-      out += "\\t";
-    } else if (byte < 0x20 || byte == 0x7f) {
-      char code[8];
-      std::snprintf(code, sizeof code, "\\x%02x", byte);
-      out += code;
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
-
-// The shortest text that reads back to the same value. YAML 1.1 wants a point in a number with an exponent.
-std::string number(double value) {
-  if (std::isnan(value)) return ".nan";
-  if (std::isinf(value)) return value > 0 ? ".inf" : "-.inf";
-  char buffer[64];
-  const double size = std::fabs(value);
-  const bool fixed = size == 0 || (size >= 1e-5 && size < 1e15);
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value,
-                                 fixed ? std::chars_format::fixed : std::chars_format::scientific);
-  std::string text(buffer, end.ptr);
-  const size_t exponent = text.find('e');
-  if (exponent != std::string::npos && text.find('.') == std::string::npos) text.insert(exponent, ".0");
-  return text;
-}
-
 std::string scalar(const Message& message, const FieldDescriptor* field, int index) {
   const auto* r = message.GetReflection();
   const bool repeated = index >= 0;
@@ -89,18 +52,18 @@ std::string scalar(const Message& message, const FieldDescriptor* field, int ind
     case FieldDescriptor::CPPTYPE_UINT64:
       return std::to_string(repeated ? r->GetRepeatedUInt64(message, field, index) : r->GetUInt64(message, field));
     case FieldDescriptor::CPPTYPE_DOUBLE:
-      return number(repeated ? r->GetRepeatedDouble(message, field, index) : r->GetDouble(message, field));
+      return yaml_number(repeated ? r->GetRepeatedDouble(message, field, index) : r->GetDouble(message, field));
     case FieldDescriptor::CPPTYPE_FLOAT:
-      return number(repeated ? r->GetRepeatedFloat(message, field, index) : r->GetFloat(message, field));
+      return yaml_number(repeated ? r->GetRepeatedFloat(message, field, index) : r->GetFloat(message, field));
     case FieldDescriptor::CPPTYPE_BOOL:
       return (repeated ? r->GetRepeatedBool(message, field, index) : r->GetBool(message, field)) ? "true" : "false";
     case FieldDescriptor::CPPTYPE_ENUM: {
       const int value = repeated ? r->GetRepeatedEnumValue(message, field, index) : r->GetEnumValue(message, field);
       const auto* known = field->enum_type()->FindValueByNumber(value);  // A newer server may know more values.
-      return known == nullptr ? std::to_string(value) : text_scalar(absl::AsciiStrToLower(known->name()));
+      return known == nullptr ? std::to_string(value) : yaml_scalar(absl::AsciiStrToLower(known->name()));
     }
     case FieldDescriptor::CPPTYPE_STRING:
-      return text_scalar(repeated ? r->GetRepeatedString(message, field, index) : r->GetString(message, field));
+      return yaml_scalar(repeated ? r->GetRepeatedString(message, field, index) : r->GetString(message, field));
     case FieldDescriptor::CPPTYPE_MESSAGE:
       break;
   }
@@ -112,7 +75,7 @@ void write(const Message& message, const std::string& indent, std::string& out);
 // A nested message below "name:" or behind "- ".
 void write_nested(const Message& nested, const std::string& indent, bool in_list, std::string& out) {
   if (const auto* time = dynamic_cast<const Timestamp*>(&nested)) {
-    absl::StrAppend(&out, " ", text_scalar(google::protobuf::util::TimeUtil::ToString(*time)), "\n");
+    absl::StrAppend(&out, " ", yaml_scalar(google::protobuf::util::TimeUtil::ToString(*time)), "\n");
     return;
   }
   std::string body;
@@ -154,6 +117,42 @@ void write(const Message& message, const std::string& indent, std::string& out) 
 }
 
 }  // namespace
+
+std::string yaml_scalar(const std::string& text) {
+  if (is_plain(text)) return text;
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += std::string("\\") + c;
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (c == '\t') {
+      out += "\\t";
+    } else if (byte < 0x20 || byte == 0x7f) {
+      char code[8];
+      std::snprintf(code, sizeof code, "\\x%02x", byte);
+      out += code;
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+std::string yaml_number(double value) {
+  if (std::isnan(value)) return ".nan";
+  if (std::isinf(value)) return value > 0 ? ".inf" : "-.inf";
+  char buffer[64];
+  const double size = std::fabs(value);
+  const bool fixed = size == 0 || (size >= 1e-5 && size < 1e15);
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value,
+                                 fixed ? std::chars_format::fixed : std::chars_format::scientific);
+  std::string text(buffer, end.ptr);
+  const size_t exponent = text.find('e');
+  if (exponent != std::string::npos && text.find('.') == std::string::npos) text.insert(exponent, ".0");
+  return text;
+}
 
 std::string to_json(const Message& message) {
   google::protobuf::util::JsonPrintOptions options;

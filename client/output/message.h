@@ -14,4 +14,9 @@ std::string to_json(const google::protobuf::Message& message);
 // numbers, text quoted where YAML could take it for something else. The spec reader reads it back to the same message.
 std::string to_yaml(const google::protobuf::Message& message);
 
+// Parts of YAML: text, quoted where need be; the shortest number that reads back to the same value (YAML 1.1 wants a
+// point in one with an exponent).
+std::string yaml_scalar(const std::string& text);
+std::string yaml_number(double value);
+
 }  // namespace telar::client

@@ -10,6 +10,14 @@ namespace {
 std::string report_line(const v1::RankReport& report) {
   const v1::RankEvent& event = report.event();
   switch (event.kind_case()) {
+    case v1::RankEvent::kStarted: {
+      if (event.started().passed_over().empty()) return "";  // Nothing that the change of state does not tell.
+      std::string line = "resumed from " + one_line(event.started().resumed_from());
+      for (const std::string& one : event.started().passed_over()) {
+        absl::StrAppend(&line, "; passed over ", one_line(one));
+      }
+      return line;
+    }
     case v1::RankEvent::kEval:
       return absl::StrCat("eval at step ", event.eval().step(), ": loss ", loss(event.eval().loss()));
     case v1::RankEvent::kCheckpoint:

@@ -11,7 +11,7 @@ namespace telar::client {
 std::string progress_line(const v1::Job& job);
 
 // "RUNNING -> RESTARTING: rank 1 exited with 137 (epoch 2)", "checkpoint at step 100: path", ...; "" for events that
-// are not worth a line (steps, which progress_line shows, and a rank's start).
+// are not worth a line (steps, which progress_line shows, and a start that passed no checkpoint over).
 std::string event_line(const v1::JobEvent& event);
 
 }  // namespace telar::client

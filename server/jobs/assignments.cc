@@ -1,5 +1,7 @@
 #include "server/jobs/assignments.h"
 
+#include <algorithm>
+
 #include "server/jobs/transitions.h"
 
 namespace telar::server::jobs {
@@ -14,6 +16,16 @@ std::optional<v1::Assignment::Desired> desired(const JobRecord& record, uint32_t
     return v1::Assignment::STOP;
   }
   return ending(job.state()) ? v1::Assignment::STOP : v1::Assignment::RUN;
+}
+
+std::chrono::milliseconds stop_grace(const JobRecord& record, std::chrono::milliseconds usual) {
+  const uint32_t own = record.job().spec().checkpoint().stop_grace_seconds();
+  if (own == 0) return usual;
+  const bool failed = std::any_of(record.failures().begin(), record.failures().end(), [](const Failure& failure) {
+    return failure.failure_class() != v1::FAILURE_CLASS_UNSPECIFIED;  // That is an interrupted one, which has saved.
+  });
+  const std::chrono::milliseconds wanted = std::chrono::seconds(own);
+  return failed ? std::min(wanted, usual) : wanted;
 }
 
 v1::RankPlan rank_plan(const JobRecord& record, uint32_t rank, const std::string& rendezvous_address,

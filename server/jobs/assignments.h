@@ -2,6 +2,7 @@
 // coordinator, the answer is the same.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 
@@ -16,6 +17,10 @@ std::optional<v1::Assignment::Desired> desired(const JobRecord& record, uint32_t
 
 v1::RankPlan rank_plan(const JobRecord& record, uint32_t rank, const std::string& rendezvous_address,
                        const std::string& listen_host);
+
+// From SIGTERM to SIGKILL: what the job's spec says, or else `usual`. Where a rank has failed the others cannot save
+// any more, as that takes all of them: then it is no longer than `usual`.
+std::chrono::milliseconds stop_grace(const JobRecord& record, std::chrono::milliseconds usual);
 
 // Whether a worker would see another assignment after the change.
 bool assignments_differ(const JobRecord& before, const JobRecord& after);

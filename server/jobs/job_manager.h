@@ -30,7 +30,7 @@ struct JobOptions {
   std::string rendezvous_address;  // Where ranks reach the Rendezvous service; see set_rendezvous_address().
   std::chrono::milliseconds heartbeat_interval{2'000};
   std::chrono::milliseconds lease{10'000};
-  std::chrono::milliseconds stop_grace{15'000};  // From SIGTERM to SIGKILL.
+  std::chrono::milliseconds stop_grace{15'000};  // From SIGTERM to SIGKILL, where the job does not say.
 };
 
 // Told of what only counters keep. Called under the manager's lock: be quick, call nothing back.

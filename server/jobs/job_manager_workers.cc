@@ -89,7 +89,7 @@ void JobManager::observe_node(Draft& draft, const v1::HeartbeatRequest& request)
     if (status == request.ranks().end()) {
       observe_absence(draft, static_cast<uint32_t>(rank), heard_stop);
     } else {
-      observe(draft, *status, told_to_stop, options_.stop_grace);
+      observe(draft, *status, told_to_stop, stop_grace(draft.record(), options_.stop_grace));
     }
   }
 }
@@ -131,7 +131,7 @@ v1::HeartbeatResponse JobManager::assignments(const std::string& node) {
       assignment->set_desired(*wanted);
       *assignment->mutable_plan() =
           rank_plan(record, place.rank(), options_.rendezvous_address, cluster_.listen_host(node));
-      set_duration(assignment->mutable_grace(), options_.stop_grace);
+      set_duration(assignment->mutable_grace(), stop_grace(record, options_.stop_grace));
       if (*wanted != v1::Assignment::STOP || !ending(record.job().state())) continue;
       StopTold& told = stops_[id];
       if (told.epoch != record.job().epoch()) told = StopTold{record.job().epoch(), {}};

@@ -38,6 +38,8 @@ void fold_event(JobRecord& record, const v1::RankEvent& event) {
     case v1::RankEvent::kStarted:
       if (event.started().parameters() != 0) record.mutable_job()->set_parameters(event.started().parameters());
       progress.set_step(event.started().start_step());
+      progress.set_resumed_from(event.started().resumed_from());
+      *progress.mutable_passed_over() = event.started().passed_over();
       record.set_step_seconds(0);  // Another layout or machine may be faster or slower.
       break;
     case v1::RankEvent::kStep:

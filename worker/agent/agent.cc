@@ -55,7 +55,12 @@ void Agent::run() {
     const auto stop = stop_ranks_;
     lock.unlock();
 
-    if (stop && !told_to_stop) table_.stop_all(*stop);
+    if (stop && !told_to_stop) {
+      const milliseconds longest = table_.stop_all(*stop);
+      lock.lock();
+      longest_grace_ = std::max(longest_grace_, longest);
+      lock.unlock();
+    }
     told_to_stop = stop.has_value();
     if (wish && !stop) table_.reconcile(*wish);
     const absl::Status status = table_.tick();
@@ -88,11 +93,16 @@ void Agent::wake() {
 
 void Agent::stop_ranks(milliseconds grace) {
   std::unique_lock lock(mutex_);
-  stop_ranks_ = grace;
+  stop_ranks_ = longest_grace_ = grace;
   woken_ = true;
   wake_.notify_all();
-  if (!wake_.wait_for(lock, grace + kLastShipping, [this] { return over_ || !status_.ok(); })) {
-    spdlog::warn("some ranks or their output remain; the next start of this daemon takes them over");
+  const auto start = std::chrono::steady_clock::now();
+  while (!over_ && status_.ok()) {
+    const auto end = start + longest_grace_ + kLastShipping;  // The loop may find a longer one, and says so.
+    if (wake_.wait_until(lock, end) == std::cv_status::timeout && end == start + longest_grace_ + kLastShipping) {
+      spdlog::warn("some ranks or their output remain; the next start of this daemon takes them over");
+      return;
+    }
   }
 }
 

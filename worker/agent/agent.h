@@ -46,8 +46,8 @@ class Agent {
   // Adopts, begins the loop and dials.
   void start();
   bool wait_first_registration(std::chrono::milliseconds longest) { return link_->wait_first_attempt(longest); }
-  // Stops every rank (SIGTERM, SIGKILL after `grace`) and starts no more; returns when all are gone and their output is
-  // shipped, or after `grace` and 5 seconds.
+  // Stops every rank (SIGTERM, SIGKILL after checkpoint.stop_grace_seconds of its job, or else `grace`) and starts no
+  // more; returns when all are gone and their output is shipped, or 5 seconds after the longest grace.
   void stop_ranks(std::chrono::milliseconds grace);
   absl::Status status() const;
 
@@ -71,6 +71,7 @@ class Agent {
   bool stopping_ = false;
   bool over_ = false;  // After stop_ranks: no process, nothing to ship.
   std::optional<std::chrono::milliseconds> stop_ranks_;
+  std::chrono::milliseconds longest_grace_{0};
   std::optional<std::vector<v1::Assignment>> wish_;  // None before the coordinator's first word.
   absl::Status status_;
   std::thread thread_;

@@ -285,8 +285,16 @@ std::vector<v1::RankStatus> RankTable::statuses() const {
   return all;
 }
 
-void RankTable::stop_all(milliseconds grace) {
-  for (auto& [key, rank] : ranks_) stop(rank, grace);
+milliseconds RankTable::stop_all(milliseconds grace) {
+  milliseconds longest(0);
+  for (auto& [key, rank] : ranks_) {
+    if (!rank.running()) continue;
+    const uint32_t own = rank.plan.spec().checkpoint().stop_grace_seconds();
+    const milliseconds its = own > 0 ? std::chrono::seconds(own) : grace;
+    stop(rank, its);
+    longest = std::max(longest, its);
+  }
+  return longest;
 }
 
 bool RankTable::all_over() const {

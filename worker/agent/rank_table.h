@@ -41,8 +41,9 @@ class RankTable {
   // Looks after every rank: ends, graces that ran out, directories to let go. UNAVAILABLE: the spawner is gone.
   absl::Status tick();
   std::vector<v1::RankStatus> statuses() const;
-  // SIGTERM to every rank now, SIGKILL after the grace.
-  void stop_all(std::chrono::milliseconds grace);
+  // SIGTERM to every rank now, SIGKILL after the grace: the one that its job asks for, or else this. Returns the
+  // longest.
+  std::chrono::milliseconds stop_all(std::chrono::milliseconds grace);
   bool all_over() const;  // No process is left and all output is shipped.
 
  private:

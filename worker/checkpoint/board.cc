@@ -17,9 +17,16 @@ constexpr std::string_view kUnfinished = ".post-";
 }  // namespace
 
 absl::Status Board::post(const std::string& name, std::string_view text) {
-  const std::string unfinished = absl::StrCat(path_, "/", std::string(kUnfinished), name);
-  if (auto status = write_file(files_, unfinished, text); !status.ok()) return status;
-  return files_.rename(unfinished, absl::StrCat(path_, "/", name));
+  const absl::Status status = prepare(name, text);
+  return status.ok() ? show(name) : status;
+}
+
+absl::Status Board::prepare(const std::string& name, std::string_view text) {
+  return write_file(files_, absl::StrCat(path_, "/", std::string(kUnfinished), name), text);
+}
+
+absl::Status Board::show(const std::string& name) {
+  return files_.rename(absl::StrCat(path_, "/", std::string(kUnfinished), name), absl::StrCat(path_, "/", name));
 }
 
 absl::StatusOr<std::string> Board::read(const std::string& name) const {

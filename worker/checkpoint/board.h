@@ -25,6 +25,9 @@ class Board {
   const std::string& path() const { return path_; }
   absl::Status make() { return files_.make_directory(path_); }  // By one rank, before anybody posts.
   absl::Status post(const std::string& name, std::string_view text);
+  // The two halves of it. The second one needs no space on the device.
+  absl::Status prepare(const std::string& name, std::string_view text);
+  absl::Status show(const std::string& name);
   absl::StatusOr<std::string> read(const std::string& name) const;
   absl::Status remove(const std::string& name) { return files_.remove_file(path_ + "/" + name); }
 

@@ -98,7 +98,9 @@ absl::StatusOr<std::unique_ptr<CheckpointWriter>> CheckpointWriter::create(FileS
 }
 
 CheckpointWriter::~CheckpointWriter() {
-  if (awaited_) tell(absl::CancelledError(absl::StrCat("checkpoint ", target_, ": given up before its end")));
+  if (awaited_) {
+    tell(absl::CancelledError(absl::StrCat("checkpoint ", target_, ": given up before its end"))).IgnoreError();
+  }
   // By way of the trash, since others may be writing there. What cannot be removed now is swept by the next save.
   if (temp_exists_) discard(files_, temp_, attempt_).IgnoreError();
 }
@@ -118,7 +120,7 @@ absl::Status CheckpointWriter::begin() {
   const auto made = board_.make();  // Even then, so that the others need not wait in vain.
   if (status.ok()) status = made;
   if (status.ok()) status = board_.post(kBegun, "");
-  if (!status.ok()) tell(status);
+  if (!status.ok()) tell(status).IgnoreError();
   return status;
 }
 
@@ -196,7 +198,7 @@ absl::Status CheckpointWriter::add_tied(const std::string& name, TensorKind kind
   return absl::OkStatus();
 }
 
-absl::StatusOr<PublishResult> CheckpointWriter::publish(Manifest info, uint32_t keep) {
+absl::StatusOr<PublishResult> CheckpointWriter::publish(Manifest info, const RetentionRule& rule) {
   if (std::exchange(published_, true)) {
     return absl::FailedPreconditionError(absl::StrCat("checkpoint ", target_, ": published before"));
   }
@@ -210,13 +212,17 @@ absl::StatusOr<PublishResult> CheckpointWriter::publish(Manifest info, uint32_t 
   manifest_.consumed_samples = info.consumed_samples;
   manifest_.seed = info.seed;
   manifest_.optimizer = info.optimizer;
+  manifest_.eval_loss = info.eval_loss;
   manifest_.spec_json = std::move(info.spec_json);
   manifest_.layout = info.layout;
   const auto status = write_and_commit();
-  if (!alone()) tell(status);
+  const auto told = alone() ? absl::OkStatus() : tell(status);
   if (!status.ok()) return status;
+  if (!told.ok()) return told;  // The others wait in vain: better to end than to let them.
   point_latest();
-  if (keep > 0) retain(keep);
+  Retained retained = retain(files_, run_dir_, target_, attempt_, rule);
+  result_.removed = std::move(retained.removed);
+  for (absl::Status& warning : retained.warnings) result_.warnings.push_back(std::move(warning));
   if (!alone()) close_board();
   return result_;
 }
@@ -228,10 +234,14 @@ absl::Status CheckpointWriter::write_and_commit() {
   if (!text.ok()) return text.status();
   if (auto status = write_file(files_, absl::StrCat(temp_, "/", kManifestName), *text); !status.ok()) return status;
   if (auto status = files_.sync_directory(temp_); !status.ok()) return status;
-  if (auto status = commit(); !status.ok()) return status;
-  result_.path = target_;
   result_.bytes = text->size();
   for (const FileEntry& file : manifest_.files) result_.bytes += file.bytes;
+  // Now, so that a disk that is full by then cannot keep the others from hearing of the commit.
+  if (!alone()) {
+    if (auto status = board_.prepare(kPublished, absl::StrCat(result_.bytes)); !status.ok()) return status;
+  }
+  if (auto status = commit(); !status.ok()) return status;
+  result_.path = target_;
   return absl::OkStatus();
 }
 
@@ -292,7 +302,7 @@ absl::Status CheckpointWriter::write_and_hand_in() {
     Names names;
     const auto over = board_.wait([](const Names& seen) { return has(seen, kFailed); }, {}, names);
     if (over.ok()) return verdict();
-    tell(status);
+    tell(status).IgnoreError();
     return status;
   }
   awaited_ = false;
@@ -320,13 +330,10 @@ absl::Status CheckpointWriter::verdict() {
 }
 
 // What cannot be told is found out by the others' deadlines.
-void CheckpointWriter::tell(const absl::Status& status) {
+absl::Status CheckpointWriter::tell(const absl::Status& status) {
   awaited_ = false;
-  if (status.ok()) {
-    board_.post(kPublished, absl::StrCat(result_.bytes)).IgnoreError();
-  } else {
-    board_.post(leads() ? kFailed : failed_message(peers_.rank), to_message(status)).IgnoreError();
-  }
+  if (status.ok()) return board_.show(kPublished);
+  return board_.post(leads() ? kFailed : failed_message(peers_.rank), to_message(status));
 }
 
 void CheckpointWriter::close_board() {
@@ -416,6 +423,10 @@ absl::Status CheckpointWriter::commit() {
     }
     // Only what is certainly damaged makes room for the new one.
     if (!absl::IsDataLoss(status) && !absl::IsNotFound(status)) return status;
+    const auto pinned = is_pinned(files_, target_);
+    if (pinned.ok() && *pinned) {
+      if (auto kept = pin(files_, temp_); !kept.ok()) return kept;
+    }
     if (auto removed = discard(files_, target_, attempt_); !removed.ok()) return removed;
   }
   if (auto status = files_.rename(temp_, target_); !status.ok()) return status;
@@ -429,29 +440,6 @@ void CheckpointWriter::point_latest() {
   if (status.ok()) status = files_.rename(temp, absl::StrCat(parent_, "/", kLatestName));
   if (status.ok()) status = files_.sync_directory(parent_);
   if (!status.ok()) result_.warnings.push_back(status);
-}
-
-void CheckpointWriter::retain(uint32_t keep) {
-  const auto published = list_published(files_, run_dir_);
-  if (!published.ok()) return result_.warnings.push_back(published.status());
-  std::vector<std::string> old;
-  uint32_t complete = 0;
-  for (const Published& one : *published) {
-    const auto reader = CheckpointReader::open(files_, one.path);
-    if (!reader.ok()) continue;  // Damaged ones stay for whoever wants to know why.
-    if (++complete > keep && one.path != target_) old.push_back(one.path);
-  }
-  if (old.empty()) return;
-  const auto fresh = CheckpointReader::open(files_, target_);
-  const absl::Status good = fresh.ok() ? (*fresh)->verify() : fresh.status();
-  if (!good.ok()) return result_.warnings.push_back(good);
-  for (const std::string& path : old) {
-    if (auto status = discard(files_, path, attempt_); !status.ok()) {
-      result_.warnings.push_back(status);
-    } else {
-      result_.removed.push_back(path);
-    }
-  }
 }
 
 }  // namespace telar::checkpoint

@@ -16,6 +16,7 @@
 #include "worker/checkpoint/board.h"
 #include "worker/checkpoint/file_system.h"
 #include "worker/checkpoint/manifest.h"
+#include "worker/checkpoint/retention.h"
 
 namespace telar::checkpoint {
 
@@ -81,12 +82,12 @@ class CheckpointWriter {
   absl::Status add_tied(const std::string& name, TensorKind kind, const std::string& tied_to);
 
   // Writes and syncs all files, verifies that every element is there once, publishes, points LATEST at it, and keeps
-  // the `keep` newest complete checkpoints of the run (0: all). Nothing is removed before the new one was read back and
-  // verified. Of `info` job, consumed_samples, seed, optimizer, spec_json and layout are taken, rank 0's; the rest is
-  // the writer's. Call it once. On an error, which names the path, earlier checkpoints are as they were, and this one
-  // is not visible (or, when only the last sync of the directory failed, visible and whole). Other ranks than 0 learn
-  // path and bytes only, and return when it is published, not when retention is done.
-  absl::StatusOr<PublishResult> publish(Manifest info, uint32_t keep);
+  // what `rule` says of the run's complete checkpoints (retention.h). Of `info` job, consumed_samples, seed, optimizer,
+  // eval_loss, spec_json and layout are taken, rank 0's; the rest is the writer's. Call it once. On an error, which
+  // names the path, earlier checkpoints are as they were, and this one is not visible (or, when only the last sync of
+  // the directory or the word to the other ranks failed, visible and whole). Other ranks than 0 learn path and bytes
+  // only, and return when it is published, not when retention is done.
+  absl::StatusOr<PublishResult> publish(Manifest info, const RetentionRule& rule);
 
  private:
   CheckpointWriter(FileSystem& files, std::string run_dir, uint64_t step, uint64_t attempt, uint64_t shard_bytes,
@@ -104,11 +105,10 @@ class CheckpointWriter {
   absl::Status gather();
   absl::Status take_fragment(int rank);
   absl::Status verdict();
-  void tell(const absl::Status& status);
+  absl::Status tell(const absl::Status& status);
   void close_board();
   absl::Status commit();
   void point_latest();
-  void retain(uint32_t keep);
 
   FileSystem& files_;
   const std::string run_dir_, parent_, temp_, target_;

@@ -117,6 +117,7 @@ Manifest manifest_from(const Json& json) {
   manifest.consumed_samples = number(json, "consumed_samples");
   manifest.seed = number(json, "seed");
   if (json.contains("optimizer")) manifest.optimizer = optimizer_from(json.at("optimizer"));
+  if (json.contains("eval_loss")) manifest.eval_loss = json.at("eval_loss").get<double>();
   if (const Json& spec = json.at("spec"); !spec.is_null()) manifest.spec_json = spec.dump();
   const Json& layout = json.at("layout");
   manifest.layout = {small_number(layout, "tp"), small_number(layout, "pp"), small_number(layout, "dp"),
@@ -242,6 +243,7 @@ absl::StatusOr<std::string> to_text(const Manifest& manifest, Cover cover) {
                          {"good_steps", manifest.optimizer->good_steps},
                          {"loss_scale", manifest.optimizer->loss_scale}};
   }
+  if (manifest.eval_loss.has_value()) json["eval_loss"] = *manifest.eval_loss;
   json["spec"] = spec;
   json["layout"] = {{"tp", manifest.layout.tp},
                     {"pp", manifest.layout.pp},

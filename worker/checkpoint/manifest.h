@@ -72,6 +72,7 @@ struct Manifest {
   uint64_t consumed_samples = 0;
   uint64_t seed = 0;
   std::optional<OptimizerState> optimizer;  // Absent in old manifests: every step was applied.
+  std::optional<double> eval_loss;          // Of an evaluation behind this very step; finite.
   std::string spec_json;                    // The complete JobSpec, a JSON object; empty: none.
   Layout layout;
   std::vector<FileEntry> files;

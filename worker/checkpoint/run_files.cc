@@ -27,6 +27,19 @@ std::optional<uint64_t> attempt_behind(std::string_view prefix, std::string_view
   return dash == std::string_view::npos ? std::nullopt : digits(name.substr(dash + 1));
 }
 
+// Pinned: somebody did that while it was on its way out, and then the process that would have put it back died.
+absl::Status empty_trash(FileSystem& files, const std::string& parent, const std::string& trash) {
+  const std::string path = absl::StrCat(parent, "/", trash);
+  const std::string name = trash.substr(kTrash.size(), trash.find_last_of('-') - kTrash.size());
+  const auto pinned = is_pinned(files, path);
+  if (!pinned.ok()) return absl::IsNotFound(pinned.status()) ? absl::OkStatus() : pinned.status();
+  if (!*pinned || !step_of(name)) return remove_with_files(files, path);
+  const auto standing = files.list(absl::StrCat(parent, "/", name));
+  if (!absl::IsNotFound(standing.status())) return remove_with_files(files, path);
+  const absl::Status status = files.rename(path, absl::StrCat(parent, "/", name));
+  return status.ok() ? files.sync_directory(parent) : status;
+}
+
 }  // namespace
 
 std::string checkpoints_dir(const std::string& run_dir) { return run_dir + "/ckpt"; }
@@ -50,14 +63,26 @@ std::optional<uint64_t> attempt_of_board(std::string_view name) { return attempt
 
 bool is_trash(std::string_view name) { return name.starts_with(kTrash); }
 
-absl::Status discard(FileSystem& files, const std::string& path, uint64_t attempt) {
-  const size_t slash = path.find_last_of('/');
-  const std::string parent = path.substr(0, slash);
-  const std::string trash = absl::StrCat(parent, "/", trash_name(path.substr(slash + 1), attempt));
+absl::StatusOr<bool> is_pinned(FileSystem& files, const std::string& path) {
+  const auto names = files.list(path);
+  if (!names.ok()) return names.status();
+  return std::find(names->begin(), names->end(), kPinName) != names->end();
+}
+
+std::string parent_directory(const std::string& path) { return path.substr(0, path.find_last_of('/')); }
+
+absl::StatusOr<std::string> move_to_trash(FileSystem& files, const std::string& path, uint64_t attempt) {
+  const std::string parent = parent_directory(path);
+  const std::string trash = absl::StrCat(parent, "/", trash_name(path.substr(parent.size() + 1), attempt));
   if (auto status = files.rename(path, trash); !status.ok()) return status;
   // Else a power cut could bring the name back with part of its files.
   if (auto status = files.sync_directory(parent); !status.ok()) return status;
-  return remove_with_files(files, trash);
+  return trash;
+}
+
+absl::Status discard(FileSystem& files, const std::string& path, uint64_t attempt) {
+  const auto trash = move_to_trash(files, path, attempt);
+  return trash.ok() ? remove_with_files(files, *trash) : trash.status();
 }
 
 absl::Status sweep(FileSystem& files, const std::string& run_dir, uint64_t attempt,
@@ -70,7 +95,7 @@ absl::Status sweep(FileSystem& files, const std::string& run_dir, uint64_t attem
     if (!status.ok()) trouble.push_back(status);
   };
   for (const std::string& name : *names) {
-    if (is_trash(name)) note(remove_with_files(files, absl::StrCat(parent, "/", name)));
+    if (is_trash(name)) note(empty_trash(files, parent, name));
   }
   for (const std::string& name : *names) {
     const std::string path = absl::StrCat(parent, "/", name);

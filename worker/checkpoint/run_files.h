@@ -16,6 +16,10 @@ namespace telar::checkpoint {
 inline constexpr const char* kLatestName = "LATEST";
 inline constexpr std::string_view kLatestTemp = ".tmp-LATEST";
 
+// A checkpoint is pinned by a file of this name in its directory, which no manifest lists.
+inline constexpr const char* kPinName = "PINNED";
+absl::StatusOr<bool> is_pinned(FileSystem& files, const std::string& path);
+
 std::string checkpoints_dir(const std::string& run_dir);            // <run>/ckpt
 std::string step_name(uint64_t step);                               // step-00001200
 std::string temp_name(uint64_t step, uint64_t attempt);             // .tmp-step-00001200-3
@@ -35,9 +39,13 @@ struct Published {
   uint64_t step = 0;
   std::string path;
 };
-// Takes a directory of <run>/ckpt away: by a rename to the trash, so that nobody finds half of it, then file by file.
+std::string parent_directory(const std::string& path);  // Of a path with a slash.
+// Renames a directory of <run>/ckpt, durably; returns where it is now.
+absl::StatusOr<std::string> move_to_trash(FileSystem& files, const std::string& path, uint64_t attempt);
+// Takes one away: by way of the trash, so that nobody finds half of it, then file by file.
 absl::Status discard(FileSystem& files, const std::string& path, uint64_t attempt);
-// Takes away what attempts up to `attempt` left unfinished in <run>/ckpt. What cannot be removed is told in `trouble`.
+// Takes away what attempts up to `attempt` left unfinished in <run>/ckpt, and the trash; a checkpoint there that is
+// pinned gets its name back. What cannot be removed is told in `trouble`.
 absl::Status sweep(FileSystem& files, const std::string& run_dir, uint64_t attempt, std::vector<absl::Status>& trouble);
 
 // The published directories of a run, newest first, good or not; none when there is no <run>/ckpt.

@@ -7,6 +7,7 @@ namespace telar::plan {
 
 using backend::Communicator;
 using backend::Kernels;
+using backend::ReduceOp;
 using engine::DType;
 using engine::MemoryClass;
 using engine::Phase;
@@ -24,9 +25,11 @@ std::unique_ptr<EvalProgram> record_eval(const RunShape& shape) {
   eval->starts = starts(program, shape, {shape.micro_tokens()});
   eval->loss_sum = program.persistent("loss_sum", DType::kF32, {1}, MemoryClass::kIo);
   eval->valid = program.persistent("valid", DType::kF32, {1}, MemoryClass::kIo);
+  eval->stop = program.persistent("stop", DType::kF32, {1}, MemoryClass::kIo);
   const Tensor one = program.transient("one", DType::kF32, {1}, MemoryClass::kWorkspace);
 
   count_valid(program, shape, eval->targets, eval->valid);
+  reduce_over_world(program, shape, "stop.reduce", eval->stop, ReduceOp::kMax);
   program.record("loss.zero", &Kernels::fill, 0.0f, eval->loss_sum.out());
   parallel::Weights weights(program, shape.layout, shape.groups, shape.sharding, eval->weights);
   const model::Recorder layers =
@@ -54,7 +57,9 @@ std::unique_ptr<LogitsProgram> record_logits(const RunShape& shape) {
   logits->logits =
       program.persistent("logits", shape.act,
                          {ranks, model::padded_vocab_share(shape.spec.model(), shape.mesh.tp_size)}, MemoryClass::kIo);
+  logits->stop = program.persistent("stop", DType::kF32, {1}, MemoryClass::kIo);
 
+  reduce_over_world(program, shape, "stop.reduce", logits->stop, ReduceOp::kMax);
   parallel::Weights weights(program, shape.layout, shape.groups, shape.sharding, logits->weights);
   const model::Recorder layers = recorder(program, shape, weights, logits->rope_table, logits->starts, 1);
   const Tensor hidden = record_forward(layers, shape, logits->inputs);

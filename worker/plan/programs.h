@@ -39,6 +39,7 @@ struct EvalProgram {
   engine::Tensor starts;           // As TrainProgram's, of these.
   engine::Tensor loss_sum;         // f32 [1]: over all replicas' valid targets, on every rank.
   engine::Tensor valid;            // f32 [1]: their number.
+  engine::Tensor stop;             // As TrainProgram's.
 };
 std::unique_ptr<EvalProgram> record_eval(const RunShape& shape);
 
@@ -51,6 +52,7 @@ struct LogitsProgram {
   engine::Tensor starts;  // As TrainProgram's, of these.
   engine::Tensor row;     // i32 [1]: which position's logits.
   engine::Tensor logits;  // act [tensor ranks, padded share of the vocabulary], on every rank.
+  engine::Tensor stop;    // As TrainProgram's.
 };
 std::unique_ptr<LogitsProgram> record_logits(const RunShape& shape);
 

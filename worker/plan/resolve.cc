@@ -242,6 +242,11 @@ class Resolver {
   void run_control() {
     if (spec_.checkpoint().keep() == 0) spec_.mutable_checkpoint()->set_keep(2);
     if (!spec_.checkpoint().has_at_end()) spec_.mutable_checkpoint()->set_at_end(true);
+    if (spec_.checkpoint().keep_best() > 0 && spec_.eval().every_steps() == 0) {
+      problem("checkpoint.keep_best", "{} needs evaluations to compare: set eval.every_steps",
+              spec_.checkpoint().keep_best());
+    }
+    within("checkpoint.stop_grace_seconds", spec_.checkpoint().stop_grace_seconds(), 0, 3600);
     const std::string& init = spec_.checkpoint().init_from();
     if (!init.empty()) absolute("checkpoint.init_from", init);
     if (spec_.eval().sequences() == 0) spec_.mutable_eval()->set_sequences(64);

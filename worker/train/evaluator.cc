@@ -1,6 +1,7 @@
 #include "worker/train/evaluator.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 
 #include "worker/train/failure.h"
@@ -8,8 +9,9 @@
 namespace telar::train {
 namespace {
 
-// Sum over the valid targets, and their number.
-absl::StatusOr<std::pair<double, double>> evaluate_part(Replica& replica, const EvalPart& part) {
+// Sum over the valid targets, and their number; nothing when some rank asked to stop before the last batch.
+absl::StatusOr<std::optional<std::pair<double, double>>> evaluate_part(Replica& replica, const EvalPart& part,
+                                                                       const std::atomic<bool>& stop) {
   const plan::RunShape& shape = replica.shape();
   const uint64_t micro = shape.spec.batch().micro(), length = shape.spec.batch().sequence_length();
   const uint64_t replicas = static_cast<uint64_t>(shape.mesh.dp_size);
@@ -17,6 +19,7 @@ absl::StatusOr<std::pair<double, double>> evaluate_part(Replica& replica, const 
   std::vector<int32_t> starts(shape.spec.data().reset_at_documents() ? micro * length : 0);
   double loss = 0, valid = 0;
   for (uint64_t first = 0; first < part.samples; first += micro * replicas) {
+    if (first > 0 && replica.asked_to_stop()) return std::nullopt;
     // Rows beyond the end are filled up with targets that do not count.
     std::fill(inputs.begin(), inputs.end(), 0);
     std::fill(targets.begin(), targets.end(), -1);
@@ -30,7 +33,7 @@ absl::StatusOr<std::pair<double, double>> evaluate_part(Replica& replica, const 
       const absl::Status status = part.rows.read(sample, {of_row(inputs), of_row(targets), of_row(starts)});
       if (!status.ok()) return with_class(v1::DATA, status);
     }
-    const auto batch = replica.eval_batch(inputs, targets, starts);
+    const auto batch = replica.eval_batch(inputs, targets, starts, stop.load());
     if (!batch.ok()) return batch.status();
     loss += batch->first;
     valid += batch->second;
@@ -40,13 +43,16 @@ absl::StatusOr<std::pair<double, double>> evaluate_part(Replica& replica, const 
 
 }  // namespace
 
-absl::StatusOr<EvalResult> evaluate(Replica& replica, const std::vector<EvalPart>& parts) {
+absl::StatusOr<EvalResult> evaluate(Replica& replica, const std::vector<EvalPart>& parts,
+                                    const std::atomic<bool>& stop) {
   EvalResult result;
   double loss = 0, valid = 0;
   for (const EvalPart& part : parts) {
-    const auto sums = evaluate_part(replica, part);
+    if (!result.parts.empty() && replica.asked_to_stop()) return EvalResult{.stopped = true};
+    const auto sums = evaluate_part(replica, part, stop);
     if (!sums.ok()) return sums.status();
-    const auto [part_loss, part_valid] = *sums;
+    if (!sums->has_value()) return EvalResult{.stopped = true};
+    const auto [part_loss, part_valid] = **sums;
     result.parts.push_back(
         {part.source, part_valid > 0 ? part_loss / part_valid : 0, static_cast<uint64_t>(part_valid)});
     loss += part_loss;

@@ -1,6 +1,7 @@
 // Loss on the held-out rows.
 #pragma once
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -13,16 +14,19 @@ namespace telar::train {
 struct EvalResult {
   double loss = 0;  // Mean over the valid targets.
   uint64_t tokens = 0;
+  bool stopped = false;  // Some rank asked to stop before the last batch: there is no loss.
   // The same of each source, in the order of `parts`.
   struct Part {
     std::string source;
     double loss = 0;
     uint64_t tokens = 0;
   };
-  std::vector<Part> parts;
+  std::vector<Part> parts = {};
 };
 
 // Rows shared out over the replicas; every replica gets the result. All replicas must call it at the same point.
-absl::StatusOr<EvalResult> evaluate(Replica& replica, const std::vector<EvalPart>& parts);
+// Whoever's `stop` turns true stops all of them behind the same batch.
+absl::StatusOr<EvalResult> evaluate(Replica& replica, const std::vector<EvalPart>& parts,
+                                    const std::atomic<bool>& stop);
 
 }  // namespace telar::train

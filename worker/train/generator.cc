@@ -32,7 +32,8 @@ int32_t draw(const std::vector<float>& logits, double temperature, double unifor
 
 }  // namespace
 
-absl::StatusOr<std::string> generate(Replica& replica, const tokenizer::Tokenizer* tokenizer) {
+absl::StatusOr<std::optional<std::string>> generate(Replica& replica, const tokenizer::Tokenizer* tokenizer,
+                                                    const std::atomic<bool>& stop) {
   const v1::JobSpec& spec = replica.shape().spec;
   const size_t window = spec.batch().sequence_length();
   const int32_t end = tokenizer != nullptr ? tokenizer->end_of_document() : -1;
@@ -43,8 +44,10 @@ absl::StatusOr<std::string> generate(Replica& replica, const tokenizer::Tokenize
   std::mt19937_64 random(spec.seed() ^ model::tensor_stream("sample"));
   std::uniform_real_distribution<double> uniform(0, 1);
   for (uint32_t i = 0; i < spec.sample().tokens(); ++i) {
+    if (i > 0 && replica.asked_to_stop()) return std::nullopt;
     const size_t first = ids.size() > window ? ids.size() - window : 0;
-    auto logits = replica.next_logits(std::span(ids).subspan(first), static_cast<int32_t>(ids.size() - first - 1));
+    auto logits = replica.next_logits(std::span(ids).subspan(first), static_cast<int32_t>(ids.size() - first - 1), {},
+                                      stop.load());
     if (!logits.ok()) return logits.status();
     // A vocabulary may be padded beyond the tokenizer's: no text stands for those ids.
     if (tokenizer != nullptr) logits->resize(std::min(logits->size(), static_cast<size_t>(tokenizer->vocab_size())));

@@ -2,6 +2,7 @@
 // events file and in its exit code (worker/metrics/exit_codes.h).
 #include <google/protobuf/util/json_util.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
@@ -45,6 +46,23 @@ bool parse(int argc, char** argv, Arguments& arguments) {
   return argc % 2 == 1 && !arguments.plan.empty() && !arguments.events.empty() && executor;
 }
 
+// Not a normal return: threads of a broken group may never end, and the state that matters is on disk. The first of two
+// threads decides.
+[[noreturn]] void leave(int code) {
+  static std::atomic_flag leaving = ATOMIC_FLAG_INIT;
+  if (!leaving.test_and_set()) std::quick_exit(code);
+  for (;;) pause();
+}
+
+[[noreturn]] void leave_unbegun(telar::train::EventLog& events) {
+  spdlog::info("interrupted before the first step: there is nothing to save");
+  telar::v1::RankEvent event;
+  event.mutable_finished()->set_interrupted(true);
+  const absl::Status written = events.write(event);
+  if (!written.ok()) spdlog::error("{}", std::string(written.message()));
+  leave(telar::metrics::kExitInterrupted);
+}
+
 absl::Status read_plan(const std::string& path, telar::v1::RankPlan& plan) {
   std::ifstream file(path);
   std::stringstream text;
@@ -72,24 +90,32 @@ int main(int argc, char** argv) {
     return telar::metrics::exit_code(telar::v1::STORAGE);
   }
 
-  std::atomic<bool> stop{false};
-  std::thread([&stop] {  // Asked to stop: the loop sees it behind the running step.
+  std::atomic<bool> stop{false}, begun{false};
+  // Asked to stop: the loop sees it behind the running step. Before the first step there is nothing to save, and
+  // whatever the start is waiting for need not come to its end.
+  std::thread([&] {
     for (;;) {
       const int signal = telar::wait_for_signal();
-      if (signal == SIGTERM || signal == SIGINT) stop = true;
+      if (signal != SIGTERM && signal != SIGINT) continue;
+      stop = true;
+      if (!begun) leave_unbegun(**events);
     }
-  })
-      .detach();
+  }).detach();
+  telar::train::RunSeams seams;
+  seams.may_begin = [&] {
+    begun = true;
+    return !stop;
+  };
 
   telar::v1::RankPlan plan;
   absl::Status status = telar::train::with_class(telar::v1::CONFIG, read_plan(arguments.plan, plan));
   if (status.ok()) {
     const auto execution = arguments.executor == "lanes" ? telar::train::Replica::Execution::kLanes
                                                          : telar::train::Replica::Execution::kSequential;
-    const auto outcome = telar::train::run(plan, **events, stop, execution);
+    const auto outcome = telar::train::run(plan, **events, stop, execution, seams);
     if (outcome.ok()) {
       spdlog::info("{} at step {}", outcome->interrupted ? "interrupted" : "finished", outcome->step);
-      std::quick_exit(outcome->interrupted ? telar::metrics::kExitInterrupted : telar::metrics::kExitFinished);
+      leave(outcome->interrupted ? telar::metrics::kExitInterrupted : telar::metrics::kExitFinished);
     }
     status = outcome.status();
   }
@@ -100,6 +126,5 @@ int main(int argc, char** argv) {
   event.mutable_failure()->set_message(std::string(status.message()));
   const absl::Status written = (*events)->write(event);
   if (!written.ok()) spdlog::error("{}", std::string(written.message()));
-  // Not a normal return: threads of a broken group may never end, and the state that matters is on disk.
-  std::quick_exit(telar::metrics::exit_code(failure));
+  leave(telar::metrics::exit_code(failure));
 }

@@ -230,16 +230,29 @@ absl::StatusOr<StepResult> Replica::train_step(uint64_t step, std::span<const in
   return finish_step();
 }
 
+template <typename Recorded>
+absl::Status Replica::run_stoppable(const Prepared<Recorded>& prepared, bool stop) {
+  engine::Executor& executor = *prepared.executor;
+  const float wish = stop ? 1.0f : 0.0f;
+  absl::Status status = upload<float>(device_, executor, prepared.recorded->stop, std::span(&wish, 1));
+  if (status.ok()) status = executor.run();
+  if (!status.ok()) return status;
+  const absl::StatusOr<float> asked = scalar(device_, executor, prepared.recorded->stop);
+  if (!asked.ok()) return asked.status();
+  asked_to_stop_ = *asked > 0;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::pair<double, double>> Replica::eval_batch(std::span<const int32_t> inputs,
                                                               std::span<const int32_t> targets,
-                                                              std::span<const int32_t> starts) {
+                                                              std::span<const int32_t> starts, bool stop) {
   const plan::EvalProgram& program = *eval_->recorded;
   engine::Executor& executor = *eval_->executor;
   absl::Status status = check_idle("eval_batch");
   status.Update(upload<int32_t>(device_, executor, program.inputs, inputs));
   status.Update(upload<int32_t>(device_, executor, program.targets, targets));
   if (program.starts.defined()) status.Update(upload<int32_t>(device_, executor, program.starts, starts));
-  if (status.ok()) status = executor.run();
+  if (status.ok()) status = run_stoppable(*eval_, stop);
   if (!status.ok()) return status;
   const absl::StatusOr<float> loss = scalar(device_, executor, program.loss_sum);
   if (!loss.ok()) return loss.status();
@@ -262,7 +275,7 @@ absl::StatusOr<Prepared<plan::LogitsProgram>*> Replica::logits_program() {
 }
 
 absl::StatusOr<std::vector<float>> Replica::next_logits(std::span<const int32_t> ids, int32_t row,
-                                                        std::span<const int32_t> starts) {
+                                                        std::span<const int32_t> starts, bool stop) {
   const auto prepared = logits_program();
   if (!prepared.ok()) return prepared.status();
   const plan::LogitsProgram& program = *(*prepared)->recorded;
@@ -277,7 +290,7 @@ absl::StatusOr<std::vector<float>> Replica::next_logits(std::span<const int32_t>
     status.Update(upload<int32_t>(device_, executor, program.starts, of_all));
   }
   status.Update(upload<int32_t>(device_, executor, program.row, std::span(&row, 1)));
-  if (status.ok()) status = executor.run();
+  if (status.ok()) status = run_stoppable(**prepared, stop);
   if (!status.ok()) return status;
   // Each tensor rank's share of the vocabulary, one row a rank.
   std::vector<float> all;

@@ -81,11 +81,13 @@ class Replica {
   // Sum of the loss over the valid targets of all replicas' micro-batches, and their number.
   absl::StatusOr<std::pair<double, double>> eval_batch(std::span<const int32_t> inputs,
                                                        std::span<const int32_t> targets,
-                                                       std::span<const int32_t> starts = {});
+                                                       std::span<const int32_t> starts = {}, bool stop = false);
   // Logits [vocab] of what follows ids[row], on every rank; ids beyond `row` do not matter. Without `starts` they are
   // one document.
   absl::StatusOr<std::vector<float>> next_logits(std::span<const int32_t> ids, int32_t row,
-                                                 std::span<const int32_t> starts = {});
+                                                 std::span<const int32_t> starts = {}, bool stop = false);
+  // Some rank asked to stop in the last of the two calls above: the same on all ranks.
+  bool asked_to_stop() const { return asked_to_stop_; }
 
   // Of one kind, host copies of what this rank's optimizer state holds of the logical tensors: for checkpoints and
   // tests. Gradients are as the last step left them, its loss scale times too large.
@@ -103,6 +105,9 @@ class Replica {
           Execution execution)
       : shape_(std::move(shape)), device_(device), groups_(std::move(groups)), execution_(execution) {}
 
+  // Runs a program with a `stop` of its own; whether any rank asked.
+  template <typename Recorded>
+  absl::Status run_stoppable(const Prepared<Recorded>& prepared, bool stop);
   template <typename Recorded>
   absl::StatusOr<std::unique_ptr<Prepared<Recorded>>> prepare(std::unique_ptr<Recorded> recorded) const;
   // Points a program's external flat tensors at the training program's memory.
@@ -127,6 +132,7 @@ class Replica {
   std::array<uint64_t, StepBuffers::kSlots> step_numbers_{};  // By count, as the slots.
   std::unique_ptr<Prepared<plan::EvalProgram>> eval_;
   std::unique_ptr<Prepared<plan::LogitsProgram>> logits_;  // Made at its first use.
+  bool asked_to_stop_ = false;
 };
 
 }  // namespace telar::train

@@ -50,7 +50,8 @@ constexpr std::chrono::minutes kComparePatience{2};
 
 class Run {
  public:
-  Run(const v1::RankPlan& plan, EventLog& events, const std::atomic<bool>& stop, Replica::Execution execution)
+  Run(const v1::RankPlan& plan, EventLog& events, const std::atomic<bool>& stop, Replica::Execution execution,
+      const RunSeams& seams)
       : plan_(plan),
         spec_(plan.spec()),
         mesh_(parallel::Mesh::of_rank(static_cast<int>(plan.rank()), static_cast<int>(spec_.parallel().data()),
@@ -60,6 +61,7 @@ class Run {
         events_(events),
         stop_(stop),
         execution_(execution),
+        seams_(seams),
         trace_(plan) {}
 
   absl::StatusOr<RunOutcome> execute() {
@@ -98,9 +100,10 @@ class Run {
     return absl::OkStatus();
   }
 
-  // Before anything is allocated: what cannot be loaded is told of at once.
+  // Before the model takes any memory: what cannot be loaded is told of at once.
   absl::Status choose_start() {
-    saved_ = std::make_unique<SavedState>(plan_);
+    saved_ = std::make_unique<SavedState>(
+        plan_, seams_.checkpoints != nullptr ? *seams_.checkpoints : checkpoint::FileSystem::posix());
     // Rank 0 decides which checkpoint, so that all restore the same one.
     auto chosen = saved_->choose(store_.get());
     if (!chosen.ok()) return chosen.status();
@@ -145,6 +148,8 @@ class Run {
       if (!position.ok()) return position.status();
       outcome_.step = position->step;
       consumed_samples_ = position->consumed_samples;
+      eval_loss_ = position->eval_loss;
+      saved_step_ = outcome_.step;
       spdlog::info("resumed from {} at step {}", resumed_from_, outcome_.step);
       return absl::OkStatus();
     }
@@ -166,6 +171,7 @@ class Run {
     started.set_peak_flops(peak_flops_);
     started.set_start_step(outcome_.step);
     started.set_resumed_from(resumed_from_);
+    for (const std::string& passed_over : saved_->passed_over()) started.add_passed_over(passed_over);
     started.set_train_tokens(dataset_->train_tokens);
     started.set_eval_tokens(dataset_->eval_tokens);
     announce_sources(started);
@@ -198,6 +204,15 @@ class Run {
   }
 
   absl::Status train() {
+    if (seams_.may_begin == nullptr ? stop_.load() : !seams_.may_begin()) {
+      outcome_.interrupted = true;
+      return absl::OkStatus();
+    }
+    if (saved_step_ == outcome_.step && evaluates_behind(outcome_.step) && !eval_loss_) {  // Stopped before that.
+      const absl::Status status = evaluate_now();
+      outcome_.interrupted = stopping_;
+      if (!status.ok() || stopping_) return status;
+    }
     if (outcome_.step >= spec_.schedule().steps()) return absl::OkStatus();
     data::LoaderOptions options;
     options.first_sample = consumed_samples_;
@@ -237,6 +252,7 @@ class Run {
     pace.seconds = seconds_between(pace.start, last_end_);
     ++outcome_.step;
     consumed_samples_ += spec_.batch().global();
+    eval_loss_.reset();
     stopping_ = stopping_ || result->stop;
     absl::Status status = check_finite(*result);
     if (status.ok()) status = report_step(*result, pace);
@@ -356,19 +372,22 @@ class Run {
   // With no step in flight.
   absl::Status behind_step() {
     const uint64_t step = outcome_.step;
-    outcome_.interrupted = stopping_ && step != spec_.schedule().steps();
-    if (evaluates_behind(step)) {
+    if (evaluates_behind(step) && !stopping_) {  // Else the resumed run does it.
       const absl::Status status = evaluate_now();
       if (!status.ok()) return status;
     }
+    outcome_.interrupted = stopping_;
     if (outcome_.interrupted || saves_behind(step)) return save_now();
     return absl::OkStatus();
   }
 
   absl::Status evaluate_now() {
     const auto start = std::chrono::steady_clock::now();
-    const auto result = evaluate(*replica_, dataset_->eval);
+    const auto result = evaluate(*replica_, dataset_->eval, stop_);
     if (!result.ok()) return result.status();
+    stopping_ = result->stopped;
+    if (stopping_) return absl::OkStatus();
+    if (std::isfinite(result->loss)) eval_loss_ = result->loss;
     if (!leader()) return absl::OkStatus();  // Every replica has the same result; one tells it.
     v1::RankEvent event;
     v1::EvalReport& report = *event.mutable_eval();
@@ -386,9 +405,11 @@ class Run {
 
   // Every rank writes what it holds; one publishes and tells it.
   absl::Status save_now() {
+    if (saved_step_ == outcome_.step) return absl::OkStatus();
     const auto start = std::chrono::steady_clock::now();
-    const auto saved = saved_->save(*replica_, {outcome_.step, consumed_samples_});
+    const auto saved = saved_->save(*replica_, {outcome_.step, consumed_samples_, eval_loss_});
     if (!saved.ok()) return saved.status();
+    saved_step_ = outcome_.step;
     if (!leader()) return absl::OkStatus();
     v1::RankEvent event;
     v1::CheckpointReport& report = *event.mutable_checkpoint();
@@ -396,6 +417,7 @@ class Run {
     report.set_path(saved->path);
     report.set_bytes(saved->bytes);
     report.set_seconds(seconds_since(start));
+    for (const std::string& removed : saved->removed) report.add_removed(removed);
     spdlog::info("step {}: saved {}", outcome_.step, saved->path);
     return events_.write(event);
   }
@@ -403,11 +425,17 @@ class Run {
   // A sample is drawn by all ranks together: each has a part of the model.
   absl::Status finish() {
     std::string text;
-    const bool samples = !outcome_.interrupted && spec_.sample().tokens() > 0;
+    bool samples = !outcome_.interrupted && spec_.sample().tokens() > 0;
     if (samples) {
-      auto drawn = generate(*replica_, dataset_->tokenizer.get());
+      auto drawn = generate(*replica_, dataset_->tokenizer.get(), stop_);
       if (!drawn.ok()) return drawn.status();
-      text = *std::move(drawn);
+      samples = drawn->has_value();
+      outcome_.interrupted = !samples;
+      if (samples) text = **std::move(drawn);
+    }
+    if (outcome_.interrupted && outcome_.step > 0) {
+      const absl::Status status = save_now();
+      if (!status.ok()) return status;
     }
     if (samples && leader()) {
       const absl::Status status = saved_->write_sample(spec_.sample().prompt() + text);
@@ -440,6 +468,7 @@ class Run {
   EventLog& events_;
   const std::atomic<bool>& stop_;
   const Replica::Execution execution_;
+  const RunSeams& seams_;
 
   // In the order that they are made; destroyed the other way round.
   std::unique_ptr<backend::Device> device_;
@@ -458,6 +487,8 @@ class Run {
   bool stopping_ = false;       // Some rank asked to.
   Clock::time_point last_end_;  // Of the last finished step.
   uint64_t consumed_samples_ = 0;
+  std::optional<double> eval_loss_;     // Of an evaluation behind this very step.
+  std::optional<uint64_t> saved_step_;  // Of the last checkpoint saved or resumed from.
   std::string resumed_from_;
   double flops_per_token_ = 0;
   double peak_flops_ = 0;
@@ -467,8 +498,8 @@ class Run {
 }  // namespace
 
 absl::StatusOr<RunOutcome> run(const v1::RankPlan& plan, EventLog& events, const std::atomic<bool>& stop,
-                               Replica::Execution execution) {
-  return Run(plan, events, stop, execution).execute();
+                               Replica::Execution execution, const RunSeams& seams) {
+  return Run(plan, events, stop, execution, seams).execute();
 }
 
 }  // namespace telar::train

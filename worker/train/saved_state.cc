@@ -84,11 +84,13 @@ absl::StatusOr<checkpoint::OptimizerState> save_step_state(const Replica& replic
 
 }  // namespace
 
-absl::StatusOr<std::string> SavedState::newest() const {
+absl::StatusOr<std::string> SavedState::newest() {
   auto latest = checkpoint::find_latest(files_, plan_.run_dir(), checkpoint::Depth::kContents);
   if (!latest.ok()) return with_class(v1::STORAGE, latest.status());
   for (const checkpoint::Skipped& skipped : latest->skipped) {
-    spdlog::warn("checkpoint {} is not usable: {}", skipped.path, std::string(skipped.why.message()));
+    const std::string why(skipped.why.message());
+    spdlog::warn("checkpoint {} is not usable: {}", skipped.path, why);
+    passed_over_.push_back(absl::StrCat(skipped.path, ": ", why));
   }
   if (latest->checkpoint == nullptr && !latest->skipped.empty()) {
     // Starting again from step 0 would throw the run away without a word.
@@ -100,7 +102,7 @@ absl::StatusOr<std::string> SavedState::newest() const {
   return latest->checkpoint == nullptr ? "" : latest->checkpoint->path();
 }
 
-absl::StatusOr<std::string> SavedState::choose(backend::KeyValueStore* store) const {
+absl::StatusOr<std::string> SavedState::choose(backend::KeyValueStore* store) {
   if (plan_.rank() != 0) {
     const std::string keys[] = {kChosenKey};
     const auto values = store->get(keys, kChoosePatience);
@@ -143,7 +145,8 @@ absl::StatusOr<Position> SavedState::restore(const std::string& path, Replica& r
   absl::Status status = load_step_state((*reader)->manifest(), replica);
   if (status.ok()) status = replica.masters_changed();
   if (!status.ok()) return status;
-  return Position{(*reader)->manifest().step, (*reader)->manifest().consumed_samples};
+  const checkpoint::Manifest& manifest = (*reader)->manifest();
+  return Position{manifest.step, manifest.consumed_samples, manifest.eval_loss};
 }
 
 absl::StatusOr<std::unique_ptr<checkpoint::WeightSource>> SavedState::open_weights(const std::string& path) const {
@@ -192,6 +195,7 @@ absl::StatusOr<checkpoint::Manifest> SavedState::describe(const Replica& replica
   const auto optimizer = save_step_state(replica);
   if (!optimizer.ok()) return optimizer.status();
   info.optimizer = *optimizer;
+  info.eval_loss = position.eval_loss;
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
   const auto printed = google::protobuf::util::MessageToJsonString(plan_.spec(), &info.spec_json, options);
@@ -210,10 +214,11 @@ absl::StatusOr<SavedState::Saved> SavedState::save(const Replica& replica, const
   if (!info.ok()) return info.status();
   const absl::Status added = add_state(replica, **writer);
   if (!added.ok()) return with_class(v1::STORAGE, added);
-  const auto published = (*writer)->publish(*std::move(info), plan_.spec().checkpoint().keep());
+  const v1::CheckpointSpec& spec = plan_.spec().checkpoint();
+  const auto published = (*writer)->publish(*std::move(info), {spec.keep(), spec.keep_every(), spec.keep_best()});
   if (!published.ok()) return with_class(v1::STORAGE, published.status());
   for (const absl::Status& warning : published->warnings) spdlog::warn("{}", std::string(warning.message()));
-  return Saved{published->path, published->bytes};
+  return Saved{published->path, published->bytes, published->removed};
 }
 
 absl::Status SavedState::write_sample(const std::string& text) const {

@@ -47,7 +47,9 @@ v1::Job running() {
     placement { rank: 0 node: "node-a" state: RUNNING pid: 4711 device { kind: GPU index: 3 } }
     placement { rank: 1 node: "node-b" state: EXITED exit_code: 137 device { kind: GPU } message: "killed by signal 9" }
     progress { step: 120 total_steps: 1000 loss: 3.4512 first_loss: 10.9876 eval_loss: 3.5 tokens_per_second: 477123
-               mfu: 0.387 eta_seconds: 192 checkpoint_step: 100 checkpoint_path: "/runs/gpt2-x7k2/ckpt/step-00000100" })");
+               mfu: 0.387 eta_seconds: 192 checkpoint_step: 100 checkpoint_path: "/runs/gpt2-x7k2/ckpt/step-00000100"
+               resumed_from: "/runs/gpt2-x7k2/ckpt/step-00000080"
+               passed_over: "/runs/gpt2-x7k2/ckpt/step-00000090: manifest.json ends" })");
 }
 
 v1::Job succeeded() {

@@ -185,6 +185,49 @@ TEST_F(Lifecycle, OurOwnKillIsNoFailure) {
   EXPECT_TRUE(named);
 }
 
+// What the assignments of a node say of the time from SIGTERM to SIGKILL.
+int64_t grace_seconds(JobManager& manager, const std::string& node) {
+  return manager.assignments(node).assignments(0).grace().seconds();
+}
+
+TEST_F(Lifecycle, TheJobSaysHowLongASaveMayTake) {
+  v1::JobSpec spec = small_spec(4);
+  spec.mutable_checkpoint()->set_stop_grace_seconds(600);
+  const std::string name = running(spec);
+  ASSERT_TRUE(cancel(name).ok());
+  EXPECT_EQ(grace_seconds(*manager_, "a"), 600);
+  EXPECT_EQ(grace_seconds(*manager_, "b"), 600);
+}
+
+TEST_F(Lifecycle, WhereARankHasDiedTheOthersNeedNoTimeToSave) {
+  v1::JobSpec spec = small_spec(4);
+  spec.mutable_checkpoint()->set_stop_grace_seconds(600);
+  const std::string name = running(spec);
+  a_.obeys_stop = b_.obeys_stop = false;
+  FakeWorker::die(a_.rank(name, 1, 0), 139, v1::CRASH, "killed by signal 11");
+  beat();
+  EXPECT_EQ(state(name), "RESTARTING");
+  EXPECT_EQ(grace_seconds(*manager_, "b"), 15);
+}
+
+TEST_F(Lifecycle, AJobThatSaysNothingHasTheUsualGrace) {
+  const std::string name = running();
+  ASSERT_TRUE(cancel(name).ok());
+  EXPECT_EQ(grace_seconds(*manager_, "a"), 15);
+}
+
+TEST_F(Lifecycle, APassedOverCheckpointIsToldAndKept) {
+  const std::string name = running();
+  v1::RankEvent event;
+  event.mutable_started()->set_resumed_from("/runs/x/ckpt/step-00000010");
+  event.mutable_started()->add_passed_over("/runs/x/ckpt/step-00000020: damaged");
+  ASSERT_TRUE(report(name, 1, 0, {event}).ok());
+  EXPECT_EQ(get(name).progress().resumed_from(), "/runs/x/ckpt/step-00000010");
+  ASSERT_EQ(get(name).progress().passed_over_size(), 1);
+  const auto page = manager_->events(name, 0, 100);
+  EXPECT_EQ(page->events.back().rank_report().event().started().passed_over(0), "/runs/x/ckpt/step-00000020: damaged");
+}
+
 TEST_F(Lifecycle, AForeignKillSoonAfterAVictimIsTheCause) {
   const std::string name = running();
   a_.obeys_stop = b_.obeys_stop = false;

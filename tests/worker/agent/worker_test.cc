@@ -199,6 +199,17 @@ TEST_F(WorkerTest, StopsItsRanksOnExitWhenAsked) {
   EXPECT_FALSE(runs(stubborn));
 }
 
+TEST_F(WorkerTest, OnExitTheGraceIsTheOneOfTheJob) {
+  start_worker({"--stop-ranks-on-exit", "--stop-grace", "600"});
+  v1::Assignment one = assignment("started ignore_term hang");
+  one.mutable_plan()->mutable_spec()->mutable_checkpoint()->set_stop_grace_seconds(1);
+  coordinator_.assign({one});
+  ASSERT_TRUE(wait_events(1) && wait_running()) << log();
+  kill(pid_, SIGTERM);
+  EXPECT_EQ(wait_worker(), 0) << log();
+  EXPECT_EQ(wait_over().exit_code(), 137) << log();
+}
+
 TEST_F(WorkerTest, MetricsFollowARankAndGoWithIt) {
   start_worker();
   coordinator_.assign({assignment("started step:4 hang")});

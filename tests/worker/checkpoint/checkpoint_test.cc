@@ -94,7 +94,7 @@ TEST_F(Checkpoint, ShardsStayBelowTheLimit) {
 TEST_F(Checkpoint, EmptyTensorsAndNoTensors) {
   auto writer = CheckpointWriter::create(files_, run_, 1, 1).value();
   ASSERT_TRUE(writer->add({.name = "none", .shape = {0, 4}}).ok());
-  ASSERT_TRUE(writer->publish({}, 0).ok());
+  ASSERT_TRUE(writer->publish({}, {}).ok());
   const auto reader = CheckpointReader::open(files_, ckpt("step-00000001")).value();
   EXPECT_TRUE(reader->read("none", TensorKind::kWeight, {}).ok());
   EXPECT_TRUE(reader->verify().ok());
@@ -138,7 +138,7 @@ TEST_F(Checkpoint, ReadsAnyRangeOfAnyCut) {
                              cut.extents[box]})
                       .ok());
     }
-    const auto saved = writer->publish({}, 0);
+    const auto saved = writer->publish({}, {});
     ASSERT_TRUE(saved.ok()) << saved.status();
     const auto reader = CheckpointReader::open(files_, saved->path).value();
     for (int64_t first = 0; first <= 60; ++first) {
@@ -188,7 +188,7 @@ TEST_F(Checkpoint, WriterRefusesPartsThatDoNotFit) {
   EXPECT_FALSE(writer->add({.name = "t", .shape = {6}, .data = data}).ok());
   EXPECT_FALSE(writer->add_tied("u", TensorKind::kMaster, "t").ok());
   EXPECT_FALSE(writer->add_tied("t", TensorKind::kWeight, "t").ok());
-  const auto status = writer->publish({}, 0).status();  // Elements 0 to 5 are missing.
+  const auto status = writer->publish({}, {}).status();  // Elements 0 to 5 are missing.
   EXPECT_THAT(std::string(status.message()), HasSubstr("weight t has chunks of 24 bytes, but is 48"));
   writer.reset();
   EXPECT_THAT(names(), IsEmpty());
@@ -197,7 +197,7 @@ TEST_F(Checkpoint, WriterRefusesPartsThatDoNotFit) {
 TEST_F(Checkpoint, KeepsTheNewest) {
   for (const uint64_t step : {10, 20, 30}) ASSERT_TRUE(save(files_, run_, State(step), 1, 0).ok());
   const auto saved = save(files_, run_, State(40), 1, 2).value();
-  EXPECT_THAT(saved.removed, ElementsAre(ckpt("step-00000020"), ckpt("step-00000010")));
+  EXPECT_THAT(saved.removed, ElementsAre(ckpt("step-00000010"), ckpt("step-00000020")));
   EXPECT_THAT(saved.warnings, IsEmpty());
   EXPECT_THAT(names(), UnorderedElementsAre("step-00000030", "step-00000040", "LATEST"));
 }
@@ -235,7 +235,7 @@ TEST_F(Checkpoint, AnOldAttemptIsFenced) {
   // A newer attempt begins while the old one is writing.
   auto overtaken = CheckpointWriter::create(files_, run_, 20, 5).value();
   fs::create_directory(ckpt(".tmp-step-00000020-6"));
-  EXPECT_EQ(overtaken->publish({}, 0).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(overtaken->publish({}, {}).status().code(), absl::StatusCode::kFailedPrecondition);
   overtaken.reset();
   EXPECT_EQ(latest(), 10u);
   fs::remove(ckpt(".tmp-step-00000020-6"));
@@ -243,9 +243,9 @@ TEST_F(Checkpoint, AnOldAttemptIsFenced) {
   // And takes away what the old one has written.
   auto slow = CheckpointWriter::create(files_, run_, 30, 5).value();
   auto newer = CheckpointWriter::create(files_, run_, 30, 6).value();
-  EXPECT_FALSE(slow->publish({}, 0).ok());
+  EXPECT_FALSE(slow->publish({}, {}).ok());
   slow.reset();
-  EXPECT_TRUE(newer->publish({}, 0).ok());
+  EXPECT_TRUE(newer->publish({}, {}).ok());
   EXPECT_EQ(latest(), 30u);
 }
 

@@ -208,7 +208,7 @@ class Rank {
       const auto status = add_pieces(**writer, shape_.layout, pieces, kind, read, chunk_bytes);
       if (!status.ok()) return status;
     }
-    return (*writer)->publish({.job = "projects/p/jobs/j"}, 0);
+    return (*writer)->publish({.job = "projects/p/jobs/j"}, {});
   }
 
   absl::Status load(const CheckpointReader& reader) {

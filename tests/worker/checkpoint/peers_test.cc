@@ -145,7 +145,7 @@ class PeersTest : public testing::Test {
       if (auto status = (*writer)->add(norm); !status.ok()) return status;
     }
     if (save.tamper) save.tamper(rank, **writer);
-    return (*writer)->publish({.job = "projects/p/jobs/j"}, save.keep);
+    return (*writer)->publish({.job = "projects/p/jobs/j"}, {.keep = save.keep});
   }
 
   static TensorPart row_of(uint64_t step, int64_t row) {
@@ -296,6 +296,28 @@ TEST_F(PeersTest, AFailingRankIsNamedByAll) {
   }
   expect_saved({.step = 30});
   EXPECT_THAT(names(), Each(Not(StartsWith("."))));
+}
+
+// The word that it is published needs no space by then. Else the others would wait for it for long.
+TEST_F(PeersTest, OnAFullDiskWhatIsPublishedIsHeardByAll) {
+  files_.plan(MemoryFiles::Fault::kNone, 0);
+  expect_saved({.step = 15, .attempt = 1});
+  const int64_t operations = files_.operations();
+  int published = 0;
+  for (int64_t at = operations / 2; at <= operations; ++at) {
+    SCOPED_TRACE(at);
+    files_.plan(MemoryFiles::Fault::kDiskFull, at);
+    const auto results = save_all({});
+    files_.plan(MemoryFiles::Fault::kNone, 0);
+    ASSERT_EQ(whole_step(), results[0].ok() ? 20u : 15u);
+    for (const auto& result : results) EXPECT_EQ(result.ok(), results[0].ok()) << result.status();
+    published += results[0].ok();
+    if (results[0].ok()) {
+      ASSERT_TRUE(discard(files_, results[0]->path, 1).ok());
+    }
+    next_life();
+  }
+  EXPECT_GT(published, 5);
 }
 
 TEST_F(PeersTest, AFailingRankZeroIsHeardByAll) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -41,7 +42,8 @@ struct State {
 };
 
 inline absl::StatusOr<PublishResult> save(FileSystem& files, const std::string& run, const State& state,
-                                          uint64_t attempt = 1, uint32_t keep = 0, uint64_t shard_bytes = 128) {
+                                          uint64_t attempt, const RetentionRule& rule,
+                                          std::optional<double> eval_loss = std::nullopt, uint64_t shard_bytes = 128) {
   auto writer = CheckpointWriter::create(files, run, state.step, attempt, shard_bytes);
   if (!writer.ok()) return writer.status();
   for (const auto& tensor : state.tensors) {
@@ -52,9 +54,15 @@ inline absl::StatusOr<PublishResult> save(FileSystem& files, const std::string& 
   return (*writer)->publish({.job = "projects/p/jobs/j",
                              .consumed_samples = 8 * state.step,
                              .seed = 7,
+                             .eval_loss = eval_loss,
                              .spec_json = R"({"name":"j","batch":{"global":8}})",
                              .layout = {.dp = 2}},
-                            keep);
+                            rule);
+}
+
+inline absl::StatusOr<PublishResult> save(FileSystem& files, const std::string& run, const State& state,
+                                          uint64_t attempt = 1, uint32_t keep = 0, uint64_t shard_bytes = 128) {
+  return save(files, run, state, attempt, {.keep = keep}, std::nullopt, shard_bytes);
 }
 
 // OK when every tensor of the checkpoint has the bytes of the state.

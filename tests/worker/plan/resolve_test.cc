@@ -101,6 +101,17 @@ TEST(Resolve, ReportsEverythingAtOnce) {
                           "spec.batch.global", "spec.schedule.warmup_steps"));
 }
 
+TEST(Resolve, TheBestCheckpointNeedsEvaluations) {
+  v1::JobSpec spec = small_llama();
+  spec.mutable_checkpoint()->set_keep_best(2);
+  spec.mutable_checkpoint()->set_stop_grace_seconds(3601);
+  EXPECT_THAT(fields(resolve(spec, v1::ResourceSpec::CPU)),
+              ElementsAre("spec.checkpoint.keep_best", "spec.checkpoint.stop_grace_seconds"));
+  spec.mutable_eval()->set_every_steps(100);
+  spec.mutable_checkpoint()->set_stop_grace_seconds(3600);
+  EXPECT_THAT(resolve(spec, v1::ResourceSpec::CPU), IsEmpty());
+}
+
 TEST(Resolve, SuggestsThePresetThatWasMeant) {
   v1::JobSpec spec = small_llama();
   spec.mutable_model()->set_preset("llama3-8B");

@@ -7,7 +7,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -85,6 +87,29 @@ class RunTest : public ::testing::Test {
     auto events = EventLog::open((root_ / "events.jsonl").string());
     EXPECT_TRUE(events.ok()) << events.status();
     return run(made, **events, stop, execution);
+  }
+
+  // Asked to stop when all is ready for the first step, and not before.
+  absl::StatusOr<RunOutcome> stop_at_first_step(const v1::RankPlan& made) {
+    auto events = EventLog::open((root_ / "events.jsonl").string());
+    EXPECT_TRUE(events.ok()) << events.status();
+    std::atomic<bool> stop{false};
+    RunSeams seams;
+    seams.may_begin = [&] {
+      stop = true;
+      return true;
+    };
+    return run(made, **events, stop, Replica::Execution::kLanes, seams);
+  }
+  // The events of a kind, of all runs so far.
+  std::vector<nlohmann::json> events(const std::string& kind) {
+    std::vector<nlohmann::json> found;
+    std::ifstream file(root_ / "events.jsonl");
+    for (std::string line; std::getline(file, line);) {
+      const auto json = nlohmann::json::parse(line);
+      if (json.contains(kind)) found.push_back(json[kind]);
+    }
+    return found;
   }
 
   // Runs `made` in the folder "broken", and stops it once 13 steps or more are told of.
@@ -246,8 +271,7 @@ TEST_F(RunTest, GivesUpWhereTheLossScaleIsLeastAndStillTooLarge) {
 
 // The step that brings the wish to stop back has the next one behind it already, unless something is due in between.
 TEST_F(RunTest, StopsBehindTheStepsInFlight) {
-  const std::atomic<bool> stop{true};
-  const auto free = run_plan(plan("free", 40), stop);
+  const auto free = stop_at_first_step(plan("free", 40));
   ASSERT_TRUE(free.ok()) << free.status();
   EXPECT_EQ(free->step, 2u);
   EXPECT_TRUE(free->interrupted);
@@ -255,10 +279,67 @@ TEST_F(RunTest, StopsBehindTheStepsInFlight) {
   EXPECT_EQ(losses("free").size(), 2u);
   v1::RankPlan bound = plan("bound", 40);
   bound.mutable_spec()->mutable_checkpoint()->set_every_steps(1);
-  EXPECT_EQ(run_plan(bound, stop)->step, 1u);
-  const auto over = run_plan(plan("over", 2), stop);
-  EXPECT_EQ(over->step, 2u);
+  EXPECT_EQ(stop_at_first_step(bound)->step, 1u);
+  EXPECT_EQ(events("checkpoint").size(), 2u) << "what is saved is not saved again";
+}
+
+// Not without its evaluation, which the next start makes.
+TEST_F(RunTest, AStopInTheLastStepLeavesARunThatIsNotOver) {
+  const auto stopped = stop_at_first_step(plan("a", 2));
+  ASSERT_TRUE(stopped.ok()) << stopped.status();
+  EXPECT_EQ(stopped->step, 2u);
+  EXPECT_TRUE(stopped->interrupted);
+  EXPECT_THAT(events("eval"), IsEmpty());
+  EXPECT_FALSE(manifest("a", "00000002").contains("eval_loss"));
+  const auto over = run_plan(plan("a", 2));
+  ASSERT_TRUE(over.ok()) << over.status();
   EXPECT_FALSE(over->interrupted);
+  EXPECT_EQ(events("eval").size(), 1u);
+  EXPECT_EQ(losses("a").size(), 2u);
+}
+
+TEST_F(RunTest, AStopBeforeTheFirstStepHasNothingToSave) {
+  const std::atomic<bool> stop{true};
+  const auto fresh = run_plan(plan("a", 40), stop);
+  ASSERT_TRUE(fresh.ok()) << fresh.status();
+  EXPECT_EQ(fresh->step, 0u);
+  EXPECT_TRUE(fresh->interrupted);
+  EXPECT_FALSE(fs::exists(root_ / "a" / "ckpt"));
+  ASSERT_TRUE(run_plan(plan("a", 10)).ok());
+  const size_t saves = events("checkpoint").size();
+  const auto resumed = run_plan(plan("a", 40), stop);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  EXPECT_EQ(resumed->step, 10u);
+  EXPECT_TRUE(resumed->interrupted);
+  EXPECT_EQ(events("checkpoint").size(), saves);
+}
+
+TEST_F(RunTest, KeepsWhatTheSpecWants) {
+  v1::RankPlan made = plan("a", 60);
+  made.mutable_spec()->mutable_checkpoint()->set_keep(1);
+  made.mutable_spec()->mutable_checkpoint()->set_keep_every(40);
+  made.mutable_spec()->mutable_checkpoint()->set_keep_best(1);
+  made.mutable_spec()->mutable_eval()->set_every_steps(20);
+  made.mutable_spec()->mutable_optimizer()->set_learning_rate(0.2);  // So that the last one is not the best.
+  ASSERT_TRUE(run_plan(made).ok());
+  std::map<uint64_t, double> evals;
+  for (const auto& eval : events("eval")) evals[std::stoull(eval["step"].get<std::string>())] = eval["loss"];
+  ASSERT_EQ(evals.size(), 3u);
+  const auto best = std::min_element(evals.begin(), evals.end(), [](auto& a, auto& b) { return a.second < b.second; });
+  std::set<uint64_t> stay;
+  for (const auto& entry : fs::directory_iterator(root_ / "a" / "ckpt")) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("step-")) stay.insert(std::stoull(name.substr(5)));
+  }
+  EXPECT_EQ(stay, (std::set<uint64_t>{best->first, 40, 60}));
+  for (const uint64_t step : {uint64_t{40}, uint64_t{60}}) {
+    EXPECT_EQ(manifest("a", "000000" + std::to_string(step))["eval_loss"], evals[step]);
+  }
+  std::set<std::string> removed;
+  for (const auto& saved : events("checkpoint")) {
+    for (const auto& path : saved.value("removed", nlohmann::json::array())) removed.insert(path.get<std::string>());
+  }
+  EXPECT_EQ(removed.size(), 6 - stay.size());
 }
 
 TEST_F(RunTest, OneRankThatIsAskedToStopStopsAllBehindTheSameStep) {
@@ -350,7 +431,10 @@ TEST_F(RunTest, FallsBackToTheNewestCheckpointThatIsWhole) {
   std::ofstream(shard("a", "00000030"), std::ios::binary) << torn;
   const auto outcome = run_plan(plan("a", 30));
   ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_THAT(read(root_ / "events.jsonl"), HasSubstr("step-00000020"));  // resumed_from
+  const nlohmann::json started = events("started").back();
+  EXPECT_THAT(started["resumed_from"].get<std::string>(), ::testing::EndsWith("step-00000020"));
+  ASSERT_EQ(started["passed_over"].size(), 1u);
+  EXPECT_THAT(started["passed_over"][0].get<std::string>(), ::testing::StartsWith(root_ / "a/ckpt/step-00000030: "));
   EXPECT_EQ(read(shard("a", "00000030")), want);
 }
 
@@ -400,6 +484,26 @@ TEST_F(RunTest, StartsFromAHuggingFaceDirectory) {
   v1::RankPlan longer = plan("c", 4);
   longer.mutable_spec()->mutable_checkpoint()->set_init_from(theirs);
   EXPECT_TRUE(run_plan(longer).ok());
+}
+
+// A model that no machine has the memory for is not even tried.
+TEST_F(RunTest, ACheckpointOfAnotherModelIsRefusedBeforeItsModelTakesMemory) {
+  ASSERT_TRUE(run_plan(plan("a", 10)).ok());
+  for (const bool weights_only : {false, true}) {
+    v1::RankPlan made = plan(weights_only ? "b" : "a", 20);
+    v1::ModelSpec& model = *made.mutable_spec()->mutable_model();
+    model.set_hidden(1 << 16);
+    model.set_layers(64);
+    model.clear_head_dim();
+    if (weights_only) {
+      made.mutable_spec()->mutable_checkpoint()->set_init_from((root_ / "a" / "ckpt" / "step-00000010").string());
+    }
+    EXPECT_THAT(plan::resolve(*made.mutable_spec(), v1::ResourceSpec::CPU), IsEmpty());
+    const auto outcome = run_plan(made);
+    ASSERT_FALSE(outcome.ok());
+    EXPECT_EQ(class_of(outcome.status()), v1::CONFIG) << outcome.status();
+    EXPECT_THAT(std::string(outcome.status().message()), HasSubstr("master embed.weight is F32 [257, 32], the model"));
+  }
 }
 
 struct BadData {
