@@ -248,6 +248,7 @@ class Resolver {
   void run_control() {
     if (spec_.checkpoint().keep() == 0) spec_.mutable_checkpoint()->set_keep(2);
     if (!spec_.checkpoint().has_at_end()) spec_.mutable_checkpoint()->set_at_end(true);
+    if (!spec_.checkpoint().has_async()) spec_.mutable_checkpoint()->set_async(true);
     const std::string& init = spec_.checkpoint().init_from();
     if (!init.empty()) absolute("checkpoint.init_from", init);
     if (spec_.eval().sequences() == 0) spec_.mutable_eval()->set_sequences(64);
