@@ -78,10 +78,10 @@ class JobManager {
   absl::Status put_key(const std::string& job, uint64_t epoch, const std::string& key, const std::string& value);
   absl::StatusOr<std::map<std::string, std::string>> keys(const std::string& job, uint64_t epoch) const;
 
-  // Whether an epoch may publish its checkpoint of `step`, which is durable: a compare-and-swap on the job's epoch, stored
-  // before it is answered, and the same answer again when it is repeated. FAILED_PRECONDITION: STALE_EPOCH unless the
-  // epoch is the job's current one, being ended or not, and its rank 0 may still be alive; STALE_STEP when a later step
-  // of this epoch was committed.
+  // Whether an epoch may publish its checkpoint of `step`, which is durable: a compare-and-swap on the job's epoch,
+  // stored before it is answered, and the same answer again when it is repeated. FAILED_PRECONDITION: STALE_EPOCH
+  // unless the epoch is the job's current one, being ended or not, and its rank 0 may still be alive; STALE_STEP when a
+  // later step of this epoch was committed.
   absl::Status commit_checkpoint(const std::string& job, uint64_t epoch, uint64_t step);
   // The last one that may be published, of whichever epoch. STALE_EPOCH as above.
   struct Commit {

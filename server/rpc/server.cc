@@ -45,7 +45,8 @@ absl::Status Server::bind(const ServerOptions& options) {
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   int port = 0;
   builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);
-  for (grpc::Service* service : std::initializer_list<grpc::Service*>{&jobs_, &cluster_, &rendezvous_service_, &checkpoints_}) {
+  for (grpc::Service* service :
+       std::initializer_list<grpc::Service*>{&jobs_, &cluster_, &rendezvous_service_, &checkpoints_}) {
     builder.RegisterService(service);
   }
   server_ = builder.BuildAndStart();

@@ -477,6 +477,9 @@ absl::Status CheckpointWriter::commit() {
 
 absl::Status CheckpointWriter::decide() {
   if (writing_.committer == nullptr) return absl::OkStatus();
+  if (writing_.committer->remembers()) {  // Then the directory must be there, too, whatever happens.
+    if (auto status = files_.sync_directory(parent_); !status.ok()) return status;
+  }
   // They wait on all the same without it, though not for as long.
   if (!alone()) board_.post(kDeciding, "").IgnoreError();
   const auto status = writing_.committer->commit({step_, attempt_});

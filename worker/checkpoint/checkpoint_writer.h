@@ -32,8 +32,8 @@ struct TensorPart {
   std::vector<int64_t> offset;      // Of the box in each axis; offset and extent empty: the whole tensor.
   std::vector<int64_t> extent;
   // Fills `out` with the bytes of the row-major box from `first_byte` on, which is a multiple of the element. Called
-  // from publish(), front to back, a few MiB at a time: so the state need not be on the host a second time. With several
-  // writers (Writing) by several threads.
+  // from publish(), front to back, a few MiB at a time: so the state need not be on the host a second time. With
+  // several writers (Writing) by several threads.
   std::function<absl::Status(uint64_t first_byte, std::span<std::byte> out)> read = nullptr;
 };
 
@@ -96,11 +96,11 @@ class CheckpointWriter {
 
   // Writes and syncs all files, verifies that every element is there once, has it decided, publishes, points LATEST at
   // it, and keeps the `keep` newest complete checkpoints of the run (0: all). Nothing is removed before the new one was
-  // read back and verified. Of `info` job, consumed_samples, consumed_sources, seed, optimizer, spec_json and layout are
-  // taken, rank 0's; the rest is the writer's. Call it once. On an error, which names the path, earlier checkpoints are
-  // as they were, and this one is not visible (or, when only the last sync of the directory failed, visible and whole;
-  // or, when it may have been decided by a committer that remembers, left for roll_forward()). Other ranks than 0 learn
-  // path and bytes only, and return when it is published, not when retention is done.
+  // read back and verified. Of `info` job, consumed_samples, consumed_sources, seed, optimizer, spec_json and layout
+  // are taken, rank 0's; the rest is the writer's. Call it once. On an error, which names the path, earlier checkpoints
+  // are as they were, and this one is not visible (or, when only the last sync of the directory failed, visible and
+  // whole; or, when it may have been decided by a committer that remembers, left for roll_forward()). Other ranks than
+  // 0 learn path and bytes only, and return when it is published, not when retention is done.
   absl::StatusOr<PublishResult> publish(Manifest info, uint32_t keep);
 
  private:

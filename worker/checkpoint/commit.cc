@@ -105,7 +105,8 @@ absl::StatusOr<std::optional<std::string>> roll_forward(FileSystem& files, const
   if (!*decided) return std::nullopt;
   const Decision& decision = **decided;
   const std::string name = temp_name(decision.step, decision.attempt);
-  const std::string temp = absl::StrCat(parent, "/", name), target = absl::StrCat(parent, "/", step_name(decision.step));
+  const std::string temp = absl::StrCat(parent, "/", name),
+                    target = absl::StrCat(parent, "/", step_name(decision.step));
   if (std::ranges::find(*finished, name) == finished->end()) return std::nullopt;  // Renamed, or never to be.
   if (const auto whole = verified(files, temp); !whole.ok()) {
     notes.push_back(absl::Status(whole.code(), absl::StrCat(temp, " was to be published, but is damaged: ",

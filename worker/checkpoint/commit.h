@@ -1,4 +1,5 @@
-// Who decides that a checkpoint counts, once it is durable under its temporary name: docs/formats/checkpoint.md, Saving.
+// Who decides that a checkpoint counts, once it is durable under its temporary name: docs/formats/checkpoint.md,
+// Saving.
 #pragma once
 
 #include <chrono>
@@ -52,7 +53,8 @@ class PatientCommitter final : public Committer {
   struct Service {
     std::function<absl::Status(const Decision&)> commit;
     std::function<absl::StatusOr<std::optional<Decision>>()> last;
-    std::function<void(const absl::Status& error)> on_wait;  // Told of the first failed call of each wait; may be empty.
+    std::function<void(const absl::Status& error)>
+        on_wait;  // Told of the first failed call of each wait; may be empty.
   };
   struct Pauses {
     std::chrono::milliseconds first{100}, longest{5000};

@@ -197,7 +197,7 @@ class LaneExecutor final : public Executor {
     std::unique_ptr<backend::Graph> graph;
     bool behind_gate = false;
   };
-  std::vector<Piece> pieces_;  // Of a run, in order; empty: not captured.
+  std::vector<Piece> pieces_;                              // Of a run, in order; empty: not captured.
   std::vector<std::unique_ptr<backend::Stream>> streams_;  // By lane. Last: gone before what their work touches.
 };
 

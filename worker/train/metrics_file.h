@@ -1,5 +1,5 @@
-// <run dir>/metrics.jsonl: the run's curve for people and scripts, one JSON object a step, evaluation or save. Written by
-// rank 0 alone. On a resume the lines beyond the resumed step go, so the curve never overlaps itself.
+// <run dir>/metrics.jsonl: the run's curve for people and scripts, one JSON object a step, evaluation or save. Written
+// by rank 0 alone. On a resume the lines beyond the resumed step go, so the curve never overlaps itself.
 #pragma once
 
 #include <memory>

@@ -129,8 +129,8 @@ class Replica {
   engine::RunObserver* observer_ = nullptr;
   std::unique_ptr<Prepared<plan::TrainProgram>> train_;
   std::unique_ptr<StepBuffers> buffers_;
-  std::unique_ptr<Snapshot> snapshot_;  // Its gate is the executor's.
-  uint64_t held_ = 0;                   // The step, by count, that found the gate closed last.
+  std::unique_ptr<Snapshot> snapshot_;                        // Its gate is the executor's.
+  uint64_t held_ = 0;                                         // The step, by count, that found the gate closed last.
   uint64_t submitted_ = 0, finished_ = 0;                     // Steps, counted from 1.
   std::array<uint64_t, StepBuffers::kSlots> step_numbers_{};  // By count, as the slots.
   std::unique_ptr<Prepared<plan::EvalProgram>> eval_;

@@ -138,8 +138,9 @@ class Run {
 
   absl::Status restore_or_init() {
     if (!plan_.rendezvous_address().empty()) coordinator_ = dial_committer(plan_);
-    saved_ = std::make_unique<SavedState>(plan_, coordinator_ != nullptr ? static_cast<checkpoint::Committer&>(*coordinator_) : alone_);
-    saves_ = std::make_unique<Saves>(plan_, *saved_, *replica_, coordinator_.get());
+    saved_ = std::make_unique<SavedState>(
+        plan_, coordinator_ != nullptr ? static_cast<checkpoint::Committer&>(*coordinator_) : alone_);
+    saves_ = std::make_unique<Saves>(plan_, *saved_, *replica_, coordinator_.get(), Saves::Patience());
     if (const absl::Status room = saves_->prepare(available_host_memory()); !room.ok()) return room;
     // Rank 0 decides which checkpoint, so that all restore the same one.
     const auto chosen = saved_->choose(store_.get());
@@ -363,9 +364,7 @@ class Run {
   // The save goes on beside later steps.
   bool stages_behind(uint64_t step) const { return saves_->async() && saves_behind(step); }
   // With no step in flight.
-  bool is_due_behind(uint64_t step) const {
-    return evaluates_behind(step) || (saves_behind(step) && !saves_->async());
-  }
+  bool is_due_behind(uint64_t step) const { return evaluates_behind(step) || (saves_behind(step) && !saves_->async()); }
   Position position() const { return {outcome_.step, consumed_samples_, {}}; }
 
   // With no step in flight.

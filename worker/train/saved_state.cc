@@ -117,7 +117,8 @@ absl::Status SavedState::roll_forward() const {
   for (const absl::Status& note : notes) spdlog::warn("{}", std::string(note.message()));
   if (absl::IsUnavailable(published.status())) return with_class(v1::COMMUNICATION, published.status());
   if (!published.ok()) return with_class(v1::STORAGE, published.status());
-  if (*published) spdlog::warn("{} was saved and decided, but not published, by an earlier start: it is now", **published);
+  if (*published)
+    spdlog::warn("{} was saved and decided, but not published, by an earlier start: it is now", **published);
   return absl::OkStatus();
 }
 

@@ -34,7 +34,8 @@ class SavedState {
       : plan_(plan), committer_(committer), files_(files) {}
 
   // The checkpoint that all ranks of the gang resume from; empty: none. Rank 0 publishes what an earlier epoch had
-  // decided and not renamed, looks for the newest good one, saying which newer ones it skips and why, and tells the others through `store` (null for a gang of one).
+  // decided and not renamed, looks for the newest good one, saying which newer ones it skips and why, and tells the
+  // others through `store` (null for a gang of one).
   absl::StatusOr<std::string> choose(backend::KeyValueStore* store) const;
   // Masters and moments from the checkpoint, of whatever layout: this rank's pieces, verified by their CRCs.
   absl::StatusOr<Position> restore(const std::string& path, Replica& replica) const;
@@ -68,8 +69,7 @@ class SavedState {
  private:
   absl::StatusOr<std::string> newest() const;
   absl::Status roll_forward() const;
-  absl::Status add_state(const plan::RunShape& shape, const Values& values,
-                         checkpoint::CheckpointWriter& writer) const;
+  absl::Status add_state(const plan::RunShape& shape, const Values& values, checkpoint::CheckpointWriter& writer) const;
   absl::StatusOr<checkpoint::Manifest> describe(const Values& values, const Position& position) const;
 
   const v1::RankPlan& plan_;

@@ -12,9 +12,6 @@
 namespace telar::train {
 namespace {
 
-// How long a save that only waits for the coordinator keeps training waiting, and how long the end of a run.
-constexpr std::chrono::seconds kPatienceForNext{15};
-constexpr std::chrono::minutes kPatienceAtEnd{5};
 constexpr int kMostWriters = 4;
 constexpr uint64_t kBytesAWriter = uint64_t{256} << 20;  // Below that another thread is not worth its shard.
 
@@ -25,8 +22,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }  // namespace
 
 Saves::Saves(const v1::RankPlan& plan, const SavedState& saved, Replica& replica,
-             checkpoint::PatientCommitter* coordinator)
-    : plan_(plan), saved_(saved), replica_(replica), coordinator_(coordinator) {}
+             checkpoint::PatientCommitter* coordinator, Patience patience)
+    : plan_(plan), saved_(saved), replica_(replica), coordinator_(coordinator), patience_(patience) {}
 
 Saves::~Saves() {
   give_up_ = true;
@@ -60,12 +57,12 @@ double Saves::make_room() {
   if (!task_) return 0;
   const uint64_t step = task_->position.step;
   spdlog::warn("the save of step {} is not done, and the next one is due: training waits", step);
-  if (coordinator_ != nullptr) coordinator_->set_patience(kPatienceForNext);
+  if (coordinator_ != nullptr) coordinator_->set_patience(patience_.for_next);
   changed_.wait(lock, [this] { return !task_; });
   if (coordinator_ != nullptr) coordinator_->set_patience(std::nullopt);
   const double waited = seconds_since(start);
-  spdlog::warn("training waited {:.3f} s for the save of step {}; saves take longer than the steps between them", waited,
-               step);
+  spdlog::warn("training waited {:.3f} s for the save of step {}; saves take longer than the steps between them",
+               waited, step);
   stalls_[step] += waited;
   return waited;
 }
@@ -168,7 +165,7 @@ absl::Status Saves::save_now(const Position& position) {
 
 absl::Status Saves::finish(uint64_t step) {
   const auto start = Clock::now();
-  if (coordinator_ != nullptr) coordinator_->set_patience(kPatienceAtEnd);
+  if (coordinator_ != nullptr) coordinator_->set_patience(patience_.at_end);
   std::unique_lock lock(mutex_);
   if (task_) {
     const uint64_t under_way = task_->position.step;

@@ -31,14 +31,21 @@ class Saves {
   // Saves in a row that may fail while training goes on; the next one ends the run.
   static constexpr int kMostFailures = 2;
 
+  // How long a save that only waits for the coordinator keeps training waiting for the next one, and the end of a run.
+  struct Patience {
+    std::chrono::milliseconds for_next = std::chrono::seconds(15);
+    std::chrono::milliseconds at_end = std::chrono::minutes(5);
+  };
+
   // All must outlive it. `coordinator` is whom `saved` asks, null without one.
-  Saves(const v1::RankPlan& plan, const SavedState& saved, Replica& replica, checkpoint::PatientCommitter* coordinator);
+  Saves(const v1::RankPlan& plan, const SavedState& saved, Replica& replica, checkpoint::PatientCommitter* coordinator,
+        Patience patience);
   ~Saves();  // What is under way is given up.
   Saves(const Saves&) = delete;
   Saves& operator=(const Saves&) = delete;
 
-  // With checkpoint.async, takes the host memory that it needs, of which `available_bytes` are free. RESOURCE_EXHAUSTED,
-  // class OUT_OF_MEMORY: it does not fit.
+  // With checkpoint.async, takes the host memory that it needs, of which `available_bytes` are free.
+  // RESOURCE_EXHAUSTED, class OUT_OF_MEMORY: it does not fit.
   absl::Status prepare(uint64_t available_bytes);
   bool async() const { return replica_.snapshot() != nullptr; }
   uint64_t host_bytes() const { return async() ? replica_.snapshot()->bytes() : 0; }
@@ -55,8 +62,8 @@ class Saves {
 
   // An error of the save is the caller's to decide about; it is among the reports, too.
   absl::Status save_now(const Position& position);
-  // Behind the last step: waits for what is under way, though not for ever for the coordinator. The error of the save of
-  // `step`, if there was one.
+  // Behind the last step: waits for what is under way, though not for ever for the coordinator. The error of the save
+  // of `step`, if there was one.
   absl::Status finish(uint64_t step);
   // After a failure of the run: gives what is under way so long.
   void finish_or_give_up(std::chrono::milliseconds patience);
@@ -81,6 +88,7 @@ class Saves {
   const SavedState& saved_;
   Replica& replica_;
   checkpoint::PatientCommitter* const coordinator_;
+  const Patience patience_;
   // Of the caller's thread.
   uint64_t staged_ = 0, last_staged_ = 0;  // Steps; 0: none.
   Clock::time_point staged_at_;

@@ -13,7 +13,8 @@ namespace {
 using parallel::FlatLayout;
 using parallel::Piece;
 
-// One call's copy, so that other copies of the device (a step's inputs and results) need not wait for all of a snapshot.
+// One call's copy, so that other copies of the device (a step's inputs and results) need not wait for all of a
+// snapshot.
 constexpr uint64_t kMostAtOnce = uint64_t{32} << 20;
 
 }  // namespace
