@@ -309,6 +309,8 @@ TEST_F(SavesTest, EndsWithASaveUnderWay) {
   start();
   copy_delay_ = milliseconds(0);
   coordinator_.away = true;
+  coordinator_.asked = 0;
+  coordinator_.committer.set_patience(std::nullopt);
   step(2, true);
   while (coordinator_.asked < 2) std::this_thread::yield();
   saves_.reset();
