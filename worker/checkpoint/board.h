@@ -1,5 +1,5 @@
 // Where the ranks of one save meet: a directory beside the checkpoint in the making, on the file system that they share
-// anyway. So a save needs no coordinator, and leaves nothing behind in its store.
+// anyway. So gathering a save needs no coordinator, and leaves nothing behind in its store.
 //
 // A message is a file that appears whole, by a rename. Whoever waits lists the directory and opens only what it found
 // there: file systems between hosts keep a listing fresh for whoever opens the directory anew (NFS: close-to-open
