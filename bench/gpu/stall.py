@@ -28,6 +28,8 @@ def run(service, line, tokens, options, name, checkpoint):
     spec["resources"]["kind"] = options.kind.upper()
     if options.kind == "cpu":
         spec["precision"] = {"compute": "FP32"}
+    if options.threads:
+        spec["resources"]["threads"] = options.threads
     if options.model:
         spec["model"] = json.loads(options.model)
     path = service.out / f"{name}.json"
@@ -55,6 +57,7 @@ def main():
     parser.add_argument("--model", default="", help="a ModelSpec in JSON instead of a preset")
     parser.add_argument("--batch", default="4096,2,8", help="sequence length, micro, global")
     parser.add_argument("--vocab", type=int, default=0, help="of the random tokens; default: the preset's")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads to compute with; default: all")
     parser.add_argument("--steps", type=int, default=65)
     parser.add_argument("--every", type=int, default=20)
     parser.add_argument("--out", type=pathlib.Path)
