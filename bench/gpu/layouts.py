@@ -81,13 +81,13 @@ def spec_of(line, tokens, steps):
 
 
 class Service:
-    def __init__(self, binaries, out):
+    def __init__(self, binaries, out, kind="gpu"):
         self.binaries, self.out, self.processes = binaries, out, []
         coordinator = self.start("coordinator", "telar-coordinator", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0",
                                  "--data", out / "coordinator", "--run-root", out / "runs")
         self.address = coordinator["listen"]
         self.start("worker", "telar-worker", "--coordinator", self.address, "--node", "a", "--state", out / "worker",
-                   "--http", "127.0.0.1:0", "--rank-program", binaries / "telar-rank", "--device-kind", "gpu",
+                   "--http", "127.0.0.1:0", "--rank-program", binaries / "telar-rank", "--device-kind", kind,
                    "--stop-ranks-on-exit")
 
     def start(self, name, program, *arguments):

@@ -7,6 +7,23 @@
 namespace telar::client {
 namespace {
 
+constexpr double kWorthTelling = 0.1;  // Seconds that a save held training up.
+
+// Of one that is safe, or will never be.
+std::string checkpoint_line(const v1::CheckpointReport& checkpoint) {
+  if (checkpoint.state() == v1::CheckpointReport::STAGED) return "";
+  const std::string what = absl::StrCat("checkpoint at step ", checkpoint.step());
+  if (checkpoint.state() == v1::CheckpointReport::FAILED) {
+    return absl::StrCat(what, " FAILED: ", one_line(checkpoint.message()));
+  }
+  std::string line = absl::StrCat(what, ": ", one_line(checkpoint.path()), " (", bytes(checkpoint.bytes()), ", ",
+                                  duration(checkpoint.seconds()));
+  if (checkpoint.stall_seconds() >= kWorthTelling) {
+    absl::StrAppend(&line, ", training waited ", duration(checkpoint.stall_seconds()));
+  }
+  return line + ")";
+}
+
 std::string report_line(const v1::RankReport& report) {
   const v1::RankEvent& event = report.event();
   switch (event.kind_case()) {
@@ -21,8 +38,7 @@ std::string report_line(const v1::RankReport& report) {
     case v1::RankEvent::kEval:
       return absl::StrCat("eval at step ", event.eval().step(), ": loss ", loss(event.eval().loss()));
     case v1::RankEvent::kCheckpoint:
-      return absl::StrCat("checkpoint at step ", event.checkpoint().step(), ": ", one_line(event.checkpoint().path()),
-                          " (", bytes(event.checkpoint().bytes()), ", ", duration(event.checkpoint().seconds()), ")");
+      return checkpoint_line(event.checkpoint());
     case v1::RankEvent::kFailure:
       return absl::StrCat("rank ", report.rank(), " failed (",
                           absl::AsciiStrToLower(v1::FailureClass_Name(event.failure().failure_class())),

@@ -42,7 +42,7 @@ v1::RankPlan rank_plan(const JobRecord& record, uint32_t rank, const std::string
   *plan.mutable_device() = job.placement(static_cast<int>(rank)).device();
   plan.set_threads(spec.resources().threads());  // 0: the worker knows its cores.
   plan.set_run_dir(job.run_dir());
-  if (job.placement_size() > 1) plan.set_rendezvous_address(rendezvous_address);
+  plan.set_rendezvous_address(rendezvous_address);
   plan.set_listen_host(listen_host);
   return plan;
 }

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -77,6 +78,18 @@ class JobManager {
   absl::Status put_key(const std::string& job, uint64_t epoch, const std::string& key, const std::string& value);
   absl::StatusOr<std::map<std::string, std::string>> keys(const std::string& job, uint64_t epoch) const;
 
+  // Whether an epoch may publish its checkpoint of `step`, which is durable: a compare-and-swap on the job's epoch,
+  // stored before it is answered, and the same answer again when it is repeated. FAILED_PRECONDITION: STALE_EPOCH
+  // unless the epoch is the job's current one, being ended or not, and its rank 0 may still be alive; STALE_STEP when a
+  // later step of this epoch was committed.
+  absl::Status commit_checkpoint(const std::string& job, uint64_t epoch, uint64_t step);
+  // The last one that may be published, of whichever epoch. STALE_EPOCH as above.
+  struct Commit {
+    uint64_t epoch = 0;
+    uint64_t step = 0;
+  };
+  absl::StatusOr<std::optional<Commit>> last_commit(const std::string& job, uint64_t epoch) const;
+
   // For when the port is known only after the manager exists. Before any worker registers.
   void set_rendezvous_address(const std::string& address);
   // One round of the scheduler: leases, then the queue. Call it about once a second and after every change.
@@ -96,6 +109,8 @@ class JobManager {
   // All below want mutex_ held.
   absl::Status replay();
   absl::StatusOr<const JobRecord*> find(const std::string& name) const;
+  // The record, if this epoch is the current one and rank 0 of it may be alive.
+  absl::StatusOr<const JobRecord*> find_saving(const std::string& job, uint64_t epoch) const;
   // The record, if this epoch is the current one and not being ended.
   absl::StatusOr<const JobRecord*> find_current(const std::string& job, uint64_t epoch) const;
   // The record, if this rank of this epoch may still send: it is placed there, and neither closed nor lost.

@@ -225,6 +225,50 @@ absl::StatusOr<const JobRecord*> JobManager::find_current(const std::string& job
   return stale(job, epoch, absl::StrCat("the job is ", v1::Job::State_Name(now.state())));
 }
 
+absl::StatusOr<const JobRecord*> JobManager::find_saving(const std::string& job, uint64_t epoch) const {
+  auto record = find(job);
+  if (!record.ok()) return record.status();
+  const v1::Job& now = (*record)->job();
+  if (now.epoch() != epoch) return stale(job, epoch, absl::StrCat("the current epoch is ", now.epoch()));
+  if (!placed(now.state())) {
+    return stale(job, epoch, absl::StrCat("it is over; the job is ", v1::Job::State_Name(now.state())));
+  }
+  const v1::RankPlacement::State leader = now.placement(0).state();
+  if (leader == v1::RankPlacement::EXITED || leader == v1::RankPlacement::LOST) {
+    return stale(job, epoch, absl::StrCat("its rank 0 is ", v1::RankPlacement::State_Name(leader)));
+  }
+  return record;
+}
+
+absl::Status JobManager::commit_checkpoint(const std::string& job, uint64_t epoch, uint64_t step) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  auto record = find_saving(job, epoch);
+  if (!record.ok()) return record.status();
+  if ((*record)->has_commit() && (*record)->commit_epoch() == epoch) {
+    const uint64_t last = (*record)->commit_step();
+    if (last == step) return absl::OkStatus();
+    if (last > step) {
+      return error(absl::StatusCode::kFailedPrecondition, "STALE_STEP",
+                   absl::StrCat("job '", job, "' epoch ", epoch, ": step ", step, " comes after step ", last));
+    }
+  }
+  Draft draft = draft_of(job_id(job));
+  draft.record().set_has_commit(true);
+  draft.record().set_commit_epoch(epoch);
+  draft.record().set_commit_step(step);
+  draft.touch();
+  return commit(draft);
+}
+
+absl::StatusOr<std::optional<JobManager::Commit>> JobManager::last_commit(const std::string& job,
+                                                                          uint64_t epoch) const {
+  std::lock_guard<std::mutex> hold(mutex_);
+  auto record = find_saving(job, epoch);
+  if (!record.ok()) return record.status();
+  if (!(*record)->has_commit()) return std::nullopt;
+  return Commit{(*record)->commit_epoch(), (*record)->commit_step()};
+}
+
 absl::Status JobManager::put_key(const std::string& job, uint64_t epoch, const std::string& key,
                                  const std::string& value) {
   std::lock_guard<std::mutex> hold(mutex_);

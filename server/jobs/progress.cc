@@ -49,6 +49,9 @@ void fold_event(JobRecord& record, const v1::RankEvent& event) {
       progress.set_eval_loss(event.eval().loss());
       break;
     case v1::RankEvent::kCheckpoint:
+      // Ranks of older versions told of published ones only, and not of their state.
+      if (event.checkpoint().state() == v1::CheckpointReport::STAGED) break;
+      if (event.checkpoint().state() == v1::CheckpointReport::FAILED) break;
       progress.set_checkpoint_step(event.checkpoint().step());
       progress.set_checkpoint_path(event.checkpoint().path());
       break;

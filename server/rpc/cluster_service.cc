@@ -133,4 +133,22 @@ grpc::Status RendezvousService::GetKeys(grpc::ServerContext* context, const v1::
   return grpc::Status::OK;
 }
 
+grpc::Status CheckpointsService::CommitCheckpoint(grpc::ServerContext*, const v1::CommitCheckpointRequest* request,
+                                                  v1::CommitCheckpointResponse*) {
+  const CallTimer timer(metrics_, "CommitCheckpoint");
+  return to_grpc(manager_->commit_checkpoint(request->job(), request->epoch(), request->step()));
+}
+
+grpc::Status CheckpointsService::LastCommit(grpc::ServerContext*, const v1::LastCommitRequest* request,
+                                            v1::LastCommitResponse* response) {
+  const CallTimer timer(metrics_, "LastCommit");
+  const auto last = manager_->last_commit(request->job(), request->epoch());
+  if (!last.ok()) return to_grpc(last.status());
+  if (!last->has_value()) return grpc::Status::OK;
+  response->set_any(true);
+  response->set_epoch((*last)->epoch);
+  response->set_step((*last)->step);
+  return grpc::Status::OK;
+}
+
 }  // namespace telar::server::rpc

@@ -1,4 +1,4 @@
-// telar.v1.Cluster and telar.v1.Rendezvous: what workers and ranks call.
+// telar.v1.Cluster, telar.v1.Rendezvous and telar.v1.Checkpoints: what workers and ranks call.
 #pragma once
 
 #include "server/jobs/job_manager.h"
@@ -37,6 +37,20 @@ class RendezvousService final : public v1::Rendezvous::Service {
 
  private:
   Rendezvous* const rendezvous_;
+  Metrics* const metrics_;
+};
+
+class CheckpointsService final : public v1::Checkpoints::Service {
+ public:
+  CheckpointsService(jobs::JobManager* manager, Metrics* metrics) : manager_(manager), metrics_(metrics) {}
+
+  grpc::Status CommitCheckpoint(grpc::ServerContext* context, const v1::CommitCheckpointRequest* request,
+                                v1::CommitCheckpointResponse* response) override;
+  grpc::Status LastCommit(grpc::ServerContext* context, const v1::LastCommitRequest* request,
+                          v1::LastCommitResponse* response) override;
+
+ private:
+  jobs::JobManager* const manager_;
   Metrics* const metrics_;
 };
 

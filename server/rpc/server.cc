@@ -12,7 +12,8 @@ namespace telar::server::rpc {
 namespace {
 
 constexpr std::chrono::milliseconds kLastCalls(700);
-constexpr const char* kServices[] = {"telar.v1.Jobs", "telar.v1.Cluster", "telar.v1.Rendezvous"};
+constexpr const char* kServices[] = {"telar.v1.Jobs", "telar.v1.Cluster", "telar.v1.Rendezvous",
+                                     "telar.v1.Checkpoints"};
 
 }  // namespace
 
@@ -22,7 +23,8 @@ Server::Server(const ServerOptions& options, jobs::JobManager* manager, Metrics*
                    .all = [manager](const auto&... arguments) { return manager->keys(arguments...); }}),
       jobs_(manager, metrics, options.stream_heartbeat),
       cluster_(manager, metrics),
-      rendezvous_service_(&rendezvous_, metrics) {}
+      rendezvous_service_(&rendezvous_, metrics),
+      checkpoints_(manager, metrics) {}
 
 Server::~Server() { stop(); }
 
@@ -43,7 +45,8 @@ absl::Status Server::bind(const ServerOptions& options) {
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   int port = 0;
   builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);
-  for (grpc::Service* service : std::initializer_list<grpc::Service*>{&jobs_, &cluster_, &rendezvous_service_}) {
+  for (grpc::Service* service :
+       std::initializer_list<grpc::Service*>{&jobs_, &cluster_, &rendezvous_service_, &checkpoints_}) {
     builder.RegisterService(service);
   }
   server_ = builder.BuildAndStart();

@@ -44,6 +44,7 @@ class Server {
   JobsService jobs_;
   ClusterService cluster_;
   RendezvousService rendezvous_service_;
+  CheckpointsService checkpoints_;
   std::string address_;
   std::unique_ptr<grpc::Server> server_;
 };

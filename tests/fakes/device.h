@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,6 +30,8 @@ class FakeDevice final : public backend::Device {
       : inner_(std::move(inner)), has_graphs_(has_graphs) {}
   Counts counts;
   absl::Status refuse;  // What capture() returns, unless OK.
+  // Done before each copy on a stream of that name, in its order; to make copies late. Set before the stream is made.
+  std::map<std::string, std::function<absl::Status(backend::Stream&)>> before_copies;
 
   const backend::DeviceInfo& info() const override { return inner_->info(); }
   absl::StatusOr<std::unique_ptr<backend::Memory>> allocate(size_t bytes) override {
@@ -43,7 +46,7 @@ class FakeDevice final : public backend::Device {
   absl::StatusOr<std::unique_ptr<backend::Stream>> create_stream(const std::string& name, bool compute) override {
     auto stream = inner_->create_stream(name, compute);
     if (!stream.ok()) return stream.status();
-    return std::make_unique<FakeStream>(*this, *std::move(stream));
+    return std::make_unique<FakeStream>(*this, *std::move(stream), before_copies[name]);
   }
   absl::StatusOr<std::unique_ptr<backend::Event>> create_event() override {
     auto event = inner_->create_event();
@@ -122,8 +125,9 @@ class FakeDevice final : public backend::Device {
 
   class FakeStream final : public backend::Stream {
    public:
-    FakeStream(FakeDevice& device, std::unique_ptr<backend::Stream> inner)
-        : device_(device), inner_(std::move(inner)) {}
+    FakeStream(FakeDevice& device, std::unique_ptr<backend::Stream> inner,
+               std::function<absl::Status(backend::Stream&)> before_copy)
+        : device_(device), before_copy_(std::move(before_copy)), inner_(std::move(inner)) {}
     void submit(const std::function<absl::Status(backend::Stream&)>& work) override {
       enqueue([this, &work] { inner_->submit(work); });
     }
@@ -134,7 +138,10 @@ class FakeDevice final : public backend::Device {
       enqueue([this, &event] { inner_->wait(static_cast<FakeEvent&>(event).inner()); });
     }
     void copy(void* to, const void* from, size_t bytes) override {
-      enqueue([this, to, from, bytes] { inner_->copy(to, from, bytes); });
+      enqueue([this, to, from, bytes] {
+        if (before_copy_) inner_->submit(before_copy_);
+        inner_->copy(to, from, bytes);
+      });
     }
     absl::Status synchronize() override {
       ++device_.counts.synchronizations;
@@ -151,7 +158,8 @@ class FakeDevice final : public backend::Device {
       }
     }
     FakeDevice& device_;
-    std::unique_ptr<backend::Stream> inner_;
+    const std::function<absl::Status(backend::Stream&)> before_copy_;
+    std::unique_ptr<backend::Stream> inner_;  // Last: gone before what its work calls.
   };
 
   std::unique_ptr<backend::Device> inner_;

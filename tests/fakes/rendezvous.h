@@ -1,12 +1,17 @@
-// The coordinator's Rendezvous service by itself, on a port of its own, for gangs of ranks that run in a test.
+// The coordinator's Rendezvous and Checkpoints services by themselves, on a port of their own, for gangs of ranks that
+// run in a test.
 #pragma once
 
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
+#include <atomic>
 #include <chrono>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -15,15 +20,49 @@
 
 namespace telar::fakes {
 
+// Decides like the coordinator, or as it is told to.
+class FakeCheckpoints final : public v1::Checkpoints::Service {
+ public:
+  std::atomic<bool> away{false};
+  std::atomic<bool> stale{false};
+  std::atomic<int> asked{0};
+
+  grpc::Status CommitCheckpoint(grpc::ServerContext*, const v1::CommitCheckpointRequest* request,
+                                v1::CommitCheckpointResponse*) override {
+    ++asked;
+    if (away) return {grpc::StatusCode::UNAVAILABLE, "away"};
+    if (stale) return {grpc::StatusCode::FAILED_PRECONDITION, "the current epoch is another"};
+    const std::lock_guard lock(mutex_);
+    decided_[request->job()] = {request->epoch(), request->step()};
+    return grpc::Status::OK;
+  }
+  grpc::Status LastCommit(grpc::ServerContext*, const v1::LastCommitRequest* request,
+                          v1::LastCommitResponse* response) override {
+    const std::lock_guard lock(mutex_);
+    const auto found = decided_.find(request->job());
+    response->set_any(found != decided_.end());
+    if (!response->any()) return grpc::Status::OK;
+    response->set_epoch(found->second.first);
+    response->set_step(found->second.second);
+    return grpc::Status::OK;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::pair<uint64_t, uint64_t>> decided_;  // By job: epoch, step.
+};
+
 class FakeRendezvous final : public v1::Rendezvous::Service {
  public:
   FakeRendezvous() {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(this);
+    builder.RegisterService(&checkpoints);
     server_ = builder.BuildAndStart();
   }
   ~FakeRendezvous() override { server_->Shutdown(std::chrono::system_clock::now()); }
+  FakeCheckpoints checkpoints;
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
 
  private:

@@ -47,6 +47,7 @@ absl::Status Board::wait(const Enough& enough, milliseconds patience, std::vecto
     } else if (seen_) {
       return absl::AbortedError(absl::StrCat(path_, ": taken away by another save"));
     }
+    if (give_up_ != nullptr && give_up_->load()) return absl::CancelledError(absl::StrCat(path_, ": given up"));
     const auto left = std::chrono::ceil<milliseconds>(deadline - files_.now());
     if (left <= milliseconds(0)) return absl::DeadlineExceededError(absl::StrCat(path_, ": waited in vain"));
     files_.await_change(path_, std::min(pause, left));

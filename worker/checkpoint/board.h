@@ -1,11 +1,12 @@
 // Where the ranks of one save meet: a directory beside the checkpoint in the making, on the file system that they share
-// anyway. So a save needs no coordinator, and leaves nothing behind in its store.
+// anyway. So gathering a save needs no coordinator, and leaves nothing behind in its store.
 //
 // A message is a file that appears whole, by a rename. Whoever waits lists the directory and opens only what it found
 // there: file systems between hosts keep a listing fresh for whoever opens the directory anew (NFS: close-to-open
 // consistency), but may remember for a minute that a single name was not there.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <string>
@@ -20,7 +21,9 @@ namespace telar::checkpoint {
 // One rank's view of it. Not for several threads. `files` must outlive it.
 class Board {
  public:
-  Board(FileSystem& files, std::string path) : files_(files), path_(std::move(path)) {}
+  // `give_up`, unless null, ends waiting when it turns true.
+  Board(FileSystem& files, std::string path, const std::atomic<bool>* give_up = nullptr)
+      : files_(files), path_(std::move(path)), give_up_(give_up) {}
 
   const std::string& path() const { return path_; }
   absl::Status make() { return files_.make_directory(path_); }  // By one rank, before anybody posts.
@@ -32,13 +35,15 @@ class Board {
   absl::Status remove(const std::string& name) { return files_.remove_file(path_ + "/" + name); }
 
   // Names of the messages once `enough` says so of them. DEADLINE_EXCEEDED after `patience`, with the names of that
-  // moment in `names`; ABORTED when the board was there and is no more: another save swept it.
+  // moment in `names`; ABORTED when the board was there and is no more: another save swept it; CANCELLED when it is
+  // given up.
   using Enough = std::function<bool(const std::vector<std::string>& names)>;
   absl::Status wait(const Enough& enough, std::chrono::milliseconds patience, std::vector<std::string>& names);
 
  private:
   FileSystem& files_;
   const std::string path_;
+  const std::atomic<bool>* const give_up_;
   bool seen_ = false;
 };
 

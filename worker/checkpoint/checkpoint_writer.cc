@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -21,8 +23,9 @@ using Names = std::vector<std::string>;
 constexpr uint64_t kPiece = uint64_t{4} << 20;  // Stays in cache between the two CRCs and the write.
 
 // Messages on the board. Rank 0 says that the directory is there, each other rank what it has put there, or why
-// nothing, and rank 0 how it ended.
+// nothing, and rank 0 that all is there and how it ended.
 constexpr const char* kBegun = "begun";
+constexpr const char* kDeciding = "deciding";
 constexpr const char* kPublished = "published";
 constexpr const char* kFailed = "failed";
 std::string written_message(int rank) { return absl::StrFormat("rank-%05d", rank); }
@@ -47,8 +50,6 @@ absl::Status from_message(const std::string& text, const std::string& prefix) {
   return absl::Status(good ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kInternal,
                       absl::StrCat(prefix, text.substr(std::min(space + 1, text.size()))));
 }
-
-std::string latest_temp(uint64_t attempt) { return absl::StrCat(std::string(kLatestTemp), "-", attempt); }
 
 std::string label(const TensorPart& part) { return absl::StrCat(name_of(part.kind), " ", part.name); }
 
@@ -75,7 +76,7 @@ uint64_t part_bytes(const TensorPart& part) {
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(FileSystem& files, std::string run_dir, uint64_t step, uint64_t attempt,
-                                   uint64_t shard_bytes, Peers peers)
+                                   uint64_t shard_bytes, Peers peers, Writing writing)
     : files_(files),
       run_dir_(std::move(run_dir)),
       parent_(checkpoints_dir(run_dir_)),
@@ -85,13 +86,15 @@ CheckpointWriter::CheckpointWriter(FileSystem& files, std::string run_dir, uint6
       attempt_(attempt),
       shard_bytes_(shard_bytes),
       peers_(peers),
-      board_(files, absl::StrCat(parent_, "/", board_name(step, attempt))) {}
+      writing_(writing),
+      board_(files, absl::StrCat(parent_, "/", board_name(step, attempt)), writing.give_up) {}
 
 absl::StatusOr<std::unique_ptr<CheckpointWriter>> CheckpointWriter::create(FileSystem& files,
                                                                            const std::string& run_dir, uint64_t step,
                                                                            uint64_t attempt, uint64_t shard_bytes,
-                                                                           Peers peers) {
-  std::unique_ptr<CheckpointWriter> writer(new CheckpointWriter(files, run_dir, step, attempt, shard_bytes, peers));
+                                                                           Peers peers, Writing writing) {
+  std::unique_ptr<CheckpointWriter> writer(
+      new CheckpointWriter(files, run_dir, step, attempt, shard_bytes, peers, writing));
   const auto status = writer->leads() ? writer->begin() : writer->await_begin();
   if (!status.ok()) return status;
   return writer;
@@ -210,6 +213,7 @@ absl::StatusOr<PublishResult> CheckpointWriter::publish(Manifest info, const Ret
   }
   manifest_.job = std::move(info.job);
   manifest_.consumed_samples = info.consumed_samples;
+  manifest_.consumed_sources = std::move(info.consumed_sources);
   manifest_.seed = info.seed;
   manifest_.optimizer = info.optimizer;
   manifest_.eval_loss = info.eval_loss;
@@ -219,7 +223,9 @@ absl::StatusOr<PublishResult> CheckpointWriter::publish(Manifest info, const Ret
   const auto told = alone() ? absl::OkStatus() : tell(status);
   if (!status.ok()) return status;
   if (!told.ok()) return told;  // The others wait in vain: better to end than to let them.
-  point_latest();
+  if (auto pointed = point_latest(files_, run_dir_, step_, attempt_); !pointed.ok()) {
+    result_.warnings.push_back(pointed);
+  }
   Retained retained = retain(files_, run_dir_, target_, attempt_, rule);
   result_.removed = std::move(retained.removed);
   for (absl::Status& warning : retained.warnings) result_.warnings.push_back(std::move(warning));
@@ -313,7 +319,9 @@ absl::Status CheckpointWriter::verdict() {
   awaited_ = false;
   Names names;
   const auto over = [](const Names& seen) { return has(seen, kPublished) || has(seen, kFailed); };
-  const auto status = board_.wait(over, 2 * peers_.patience, names);
+  auto status = board_.wait(over, 2 * peers_.patience, names);
+  // Whom rank 0 asks may be away for as long as it likes; rank 0 knows when to give up.
+  while (absl::IsDeadlineExceeded(status) && has(names, kDeciding)) status = board_.wait(over, peers_.patience, names);
   if (absl::IsDeadlineExceeded(status)) {
     return absl::DeadlineExceededError(
         absl::StrCat("checkpoint ", target_, ": rank 0 did not publish it in ", 2 * seconds(peers_.patience), " s"));
@@ -348,46 +356,86 @@ void CheckpointWriter::close_board() {
   if (status.ok()) remove_with_files(files_, board_.path()).IgnoreError();  // Else the next save sweeps it.
 }
 
-absl::Status CheckpointWriter::write_shards() {
+absl::Status CheckpointWriter::check_wanted() const {
+  if (writing_.give_up == nullptr || !writing_.give_up->load()) return absl::OkStatus();
+  return absl::CancelledError(absl::StrCat("checkpoint ", target_, ": given up"));
+}
+
+std::vector<CheckpointWriter::Shard> CheckpointWriter::plan_shards() {
   // Greatest elements first, so that every tensor of a shard is aligned.
   std::vector<size_t> order(parts_.size());
   std::iota(order.begin(), order.end(), size_t{0});
   const auto element = [&](size_t part) { return backend::size_of(parts_[part].dtype); };
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return element(a) > element(b); });
+  uint64_t total = 0;
+  for (const TensorPart& part : parts_) total += part_bytes(part);
+  const auto threads = static_cast<uint64_t>(std::max(1, writing_.threads));
+  const uint64_t most = threads == 1 ? shard_bytes_ : std::min(shard_bytes_, (total + threads - 1) / threads);
+  std::vector<Shard> shards;
   for (size_t begin = 0, end = 0; begin < order.size(); begin = end) {
     uint64_t bytes = 0;
-    while (end < order.size() && (end == begin || bytes + part_bytes(parts_[order[end]]) <= shard_bytes_)) {
+    while (end < order.size() && (end == begin || bytes + part_bytes(parts_[order[end]]) <= most)) {
       bytes += part_bytes(parts_[order[end++]]);
     }
-    if (auto status = write_shard(std::span(order).subspan(begin, end - begin)); !status.ok()) return status;
+    shards.push_back(plan_shard(shards.size(), std::span(order).subspan(begin, end - begin)));
   }
-  return absl::OkStatus();
+  return shards;
 }
 
-absl::Status CheckpointWriter::write_shard(std::span<const size_t> parts) {
-  const size_t number = manifest_.files.size();
-  const std::string name = alone() ? shard_name(number) : shard_name(peers_.rank, number);
+CheckpointWriter::Shard CheckpointWriter::plan_shard(size_t number, std::span<const size_t> parts) {
+  Shard shard;
+  shard.name = alone() ? shard_name(number) : shard_name(peers_.rank, number);
+  shard.parts.assign(parts.begin(), parts.end());
   const std::string rank = alone() ? "" : absl::StrCat(peers_.rank, ".");
-  std::vector<TensorInfo> declared;
   for (const size_t index : parts) {
     const TensorPart& part = parts_[index];
     TensorEntry& tensor = manifest_.tensors[part_tensor_[index]];
     const std::string key = absl::StrCat(name_of(part.kind), "/", part.name, "#", rank, tensor.chunks.size());
-    tensor.chunks.push_back({.file = name, .key = key, .offset = part.offset, .shape = part.extent});
-    declared.push_back({.name = key, .dtype = dtype_name(part.dtype), .shape = part.extent});
+    shard.chunks.push_back(tensor.chunks.size());
+    tensor.chunks.push_back({.file = shard.name, .key = key, .offset = part.offset, .shape = part.extent});
+    shard.tensors.push_back({.name = key, .dtype = dtype_name(part.dtype), .shape = part.extent});
   }
-  const std::string path = absl::StrCat(temp_, "/", name);
-  auto shard = SafetensorsWriter::create(files_, path, declared, {{"format", "pt"}});
-  if (!shard.ok()) return shard.status();
-  for (size_t at = 0; at < parts.size(); ++at) {
-    auto& chunks = manifest_.tensors[part_tensor_[parts[at]]].chunks;
-    const auto chunk =
-        std::find_if(chunks.begin(), chunks.end(), [&](const Chunk& one) { return one.key == declared[at].name; });
-    if (auto status = write_part(parts_[parts[at]], **shard, *chunk); !status.ok()) return status;
+  return shard;
+}
+
+absl::Status CheckpointWriter::write_shards() {
+  std::vector<Shard> shards = plan_shards();
+  std::atomic<size_t> next{0};
+  std::atomic<bool> failed{false};
+  std::vector<absl::Status> results(shards.size());
+  const auto write = [&] {
+    for (size_t at = next++; at < shards.size() && !failed; at = next++) {
+      results[at] = write_shard(shards[at]);
+      if (!results[at].ok()) failed = true;
+    }
+  };
+  std::vector<std::thread> helpers;
+  const size_t most = std::min(static_cast<size_t>(std::max(1, writing_.threads)), shards.size());
+  try {
+    while (helpers.size() + 1 < most) helpers.emplace_back(write);
+  } catch (const std::system_error&) {  // No thread to be had: those that there are will do.
   }
-  const auto finished = (*shard)->finish();
+  write();
+  for (std::thread& helper : helpers) helper.join();
+  for (const absl::Status& status : results) {
+    if (!status.ok()) return status;
+  }
+  for (Shard& shard : shards) manifest_.files.push_back(std::move(shard.written));
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointWriter::write_shard(Shard& shard) {
+  auto file =
+      SafetensorsWriter::create(files_, absl::StrCat(temp_, "/", shard.name), shard.tensors, {{"format", "pt"}});
+  if (!file.ok()) return file.status();
+  for (size_t at = 0; at < shard.parts.size(); ++at) {
+    const size_t part = shard.parts[at];
+    Chunk& chunk = manifest_.tensors[part_tensor_[part]].chunks[shard.chunks[at]];
+    if (auto status = write_part(parts_[part], **file, chunk); !status.ok()) return status;
+  }
+  const auto finished = (*file)->finish();
   if (!finished.ok()) return finished.status();
-  manifest_.files.push_back({name, finished->bytes, finished->crc32c});
+  shard.written = {shard.name, finished->bytes, finished->crc32c};
   return absl::OkStatus();
 }
 
@@ -395,6 +443,7 @@ absl::Status CheckpointWriter::write_part(const TensorPart& part, SafetensorsWri
   const uint64_t bytes = part_bytes(part);
   std::vector<std::byte> buffer(part.read == nullptr ? 0 : std::min(kPiece, bytes));
   for (uint64_t at = 0; at < bytes; at += kPiece) {
+    if (auto status = check_wanted(); !status.ok()) return status;
     const uint64_t size = std::min(kPiece, bytes - at);
     std::span<const std::byte> piece;
     if (part.read == nullptr) {
@@ -427,6 +476,9 @@ absl::Status CheckpointWriter::commit() {
     if (pinned.ok() && *pinned) {
       if (auto kept = pin(files_, temp_); !kept.ok()) return kept;
     }
+  }
+  if (auto status = decide(); !status.ok()) return status;
+  if (entries.ok()) {
     if (auto removed = discard(files_, target_, attempt_); !removed.ok()) return removed;
   }
   if (auto status = files_.rename(temp_, target_); !status.ok()) return status;
@@ -434,12 +486,18 @@ absl::Status CheckpointWriter::commit() {
   return files_.sync_directory(parent_);
 }
 
-void CheckpointWriter::point_latest() {
-  const std::string temp = absl::StrCat(parent_, "/", latest_temp(attempt_));
-  auto status = write_file(files_, temp, absl::StrCat(step_name(step_), "\n"));
-  if (status.ok()) status = files_.rename(temp, absl::StrCat(parent_, "/", kLatestName));
-  if (status.ok()) status = files_.sync_directory(parent_);
-  if (!status.ok()) result_.warnings.push_back(status);
+absl::Status CheckpointWriter::decide() {
+  if (writing_.committer == nullptr) return absl::OkStatus();
+  if (writing_.committer->remembers()) {  // Then the directory must be there, too, whatever happens.
+    if (auto status = files_.sync_directory(parent_); !status.ok()) return status;
+  }
+  // They wait on all the same without it, though not for as long.
+  if (!alone()) board_.post(kDeciding, "").IgnoreError();
+  const auto status = writing_.committer->commit({step_, attempt_});
+  // From here on the files are not this writer's to take away: whoever comes next may find that they count.
+  if (writing_.committer->remembers() && !refused(status)) temp_exists_ = false;
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat("checkpoint ", target_, ": ", status.message()));
 }
 
 }  // namespace telar::checkpoint

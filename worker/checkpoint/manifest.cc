@@ -115,6 +115,12 @@ Manifest manifest_from(const Json& json) {
   manifest.epoch = number(json, "epoch");
   manifest.step = number(json, "step");
   manifest.consumed_samples = number(json, "consumed_samples");
+  if (json.contains("consumed_sources")) {
+    const Json& sources = json.at("consumed_sources");
+    for (auto source = sources.begin(); source != sources.end(); ++source) {
+      manifest.consumed_sources[source.key()] = number(sources, source.key().c_str());
+    }
+  }
   manifest.seed = number(json, "seed");
   if (json.contains("optimizer")) manifest.optimizer = optimizer_from(json.at("optimizer"));
   if (json.contains("eval_loss")) manifest.eval_loss = json.at("eval_loss").get<double>();
@@ -243,6 +249,7 @@ absl::StatusOr<std::string> to_text(const Manifest& manifest, Cover cover) {
                          {"good_steps", manifest.optimizer->good_steps},
                          {"loss_scale", manifest.optimizer->loss_scale}};
   }
+  if (!manifest.consumed_sources.empty()) json["consumed_sources"] = manifest.consumed_sources;
   if (manifest.eval_loss.has_value()) json["eval_loss"] = *manifest.eval_loss;
   json["spec"] = spec;
   json["layout"] = {{"tp", manifest.layout.tp},

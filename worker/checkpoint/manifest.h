@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -70,6 +71,7 @@ struct Manifest {
   uint64_t epoch = 0;  // Allocation epoch that published it.
   uint64_t step = 0;
   uint64_t consumed_samples = 0;
+  std::map<std::string, uint64_t> consumed_sources;  // Samples of each source of the data, by name.
   uint64_t seed = 0;
   std::optional<OptimizerState> optimizer;  // Absent in old manifests: every step was applied.
   std::optional<double> eval_loss;          // Of an evaluation behind this very step; finite.

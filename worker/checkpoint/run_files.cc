@@ -107,6 +107,14 @@ absl::Status sweep(FileSystem& files, const std::string& run_dir, uint64_t attem
   return absl::OkStatus();
 }
 
+absl::Status point_latest(FileSystem& files, const std::string& run_dir, uint64_t step, uint64_t attempt) {
+  const std::string parent = checkpoints_dir(run_dir);
+  const std::string temp = absl::StrCat(parent, "/", std::string(kLatestTemp), "-", attempt);
+  auto status = write_file(files, temp, absl::StrCat(step_name(step), "\n"));
+  if (status.ok()) status = files.rename(temp, absl::StrCat(parent, "/", kLatestName));
+  return status.ok() ? files.sync_directory(parent) : status;
+}
+
 absl::StatusOr<std::vector<Published>> list_published(FileSystem& files, const std::string& run_dir) {
   const std::string parent = checkpoints_dir(run_dir);
   const auto names = files.list(parent);

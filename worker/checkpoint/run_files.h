@@ -48,6 +48,9 @@ absl::Status discard(FileSystem& files, const std::string& path, uint64_t attemp
 // pinned gets its name back. What cannot be removed is told in `trouble`.
 absl::Status sweep(FileSystem& files, const std::string& run_dir, uint64_t attempt, std::vector<absl::Status>& trouble);
 
+// Makes LATEST name the step, by a rename.
+absl::Status point_latest(FileSystem& files, const std::string& run_dir, uint64_t step, uint64_t attempt);
+
 // The published directories of a run, newest first, good or not; none when there is no <run>/ckpt.
 absl::StatusOr<std::vector<Published>> list_published(FileSystem& files, const std::string& run_dir);
 

@@ -22,6 +22,12 @@ void Executor::bind(const Tensor& external, std::byte* address) {
   rebound_ = true;
 }
 
+void Executor::set_gate(Gate* gate) {
+  if (gate_ == gate) return;
+  gate_ = gate;
+  rebound_ = true;
+}
+
 absl::Status Executor::allocate_arenas() {
   for (size_t i = 0; i < kMemoryClasses; ++i) {
     if (plan_.arena_bytes[i] == 0) continue;

@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/backend/device.h"
+#include "worker/engine/gate.h"
 #include "worker/engine/plan.h"
 
 namespace telar::engine {
@@ -46,6 +47,10 @@ class Executor {
   // allowed when nothing is in flight.
   void bind(const Tensor& external, std::byte* address);
   std::byte* address(const Tensor& tensor) const { return addresses_.at(tensor); }
+
+  // Whether the program's gate is closed decides `gate` from the next run on; null: it is always open. When nothing is
+  // in flight. The checking executor passes closed gates.
+  void set_gate(Gate* gate);
 
   // All ops once. An error, here or from wait(), ends the executor: nothing is enqueued any more.
   virtual absl::Status submit() = 0;
@@ -83,13 +88,18 @@ class Executor {
   // Runs the op; an error gets its description in front.
   absl::Status run_op(OpId op, const RunContext& context, backend::Stream& stream) const;
   absl::Status describe(OpId op, const absl::Status& status) const;
+  // The stream goes through the gate if the op is one.
+  void pass_gate(OpId op, backend::Stream& stream) {
+    if (gate_ != nullptr && program_.ops()[op].gate) gate_->pass(stream);
+  }
   void count_good_run() { good_runs_.fetch_add(1, std::memory_order_release); }
 
   const Program& program_;
   const Plan& plan_;
   backend::Device& device_;
   Addresses addresses_;
-  bool rebound_ = true;  // An address changed since check_bound().
+  bool rebound_ = true;  // An address, or the gate, changed since check_bound().
+  Gate* gate_ = nullptr;
   std::vector<backend::Communicator*> groups_;
   RunContext context_;
   GraphState graph_state_;
@@ -119,8 +129,8 @@ struct LaneOptions {
 // A stream a lane, joined by the plan's events: what training runs on.
 //
 // The first run goes op by op, so that whatever the kernels tune or allocate is there. The second is captured into a
-// graph of the device, which later runs replay; after bind() that starts over. What cannot be captured goes op by op
-// for good, and graph_state() says why.
+// graph of the device, which later runs replay, or into two with the gate between them, where one was set; after bind()
+// that starts over. What cannot be captured goes op by op for good, and graph_state() says why.
 absl::StatusOr<std::unique_ptr<Executor>> create_lane_executor(const Program& program, const Plan& plan,
                                                                backend::Device& device,
                                                                std::vector<backend::Communicator*> groups,

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "worker/engine/executor.h"
@@ -33,8 +34,10 @@ class LaneExecutor final : public Executor {
     if (status.ok()) status = create_events(1, forks_);
     if (status.ok()) status = create_events(plan_.lanes.size(), joins_);
     if (!status.ok()) return status;
+    recorder_.resize(plan_.events);
     for (OpId op = 0; op < program_.ops().size(); ++op) {
       work_.emplace_back([this, op](backend::Stream& stream) { return work(op, stream); });
+      if (const uint32_t event = plan_.ops[op].record; event != kNoEvent) recorder_[event] = op;
     }
     end_ = [this](backend::Stream&) {
       if (!failed_.load(std::memory_order_acquire)) count_good_run();
@@ -74,11 +77,14 @@ class LaneExecutor final : public Executor {
     if (rebound_) drop_graph();
     absl::Status status = check_bound();
     if (!status.ok()) return status;
-    if (graphs_ && warm_ && graph_ == nullptr && observer == nullptr) capture();
-    if (graph_ != nullptr && observer == nullptr) {
-      graph_->launch(origin());
+    if (graphs_ && warm_ && pieces_.empty() && observer == nullptr) capture();
+    if (!pieces_.empty() && observer == nullptr) {
+      for (const Piece& piece : pieces_) {
+        if (piece.behind_gate) gate_->pass(origin());
+        piece.graph->launch(origin());
+      }
     } else {
-      issue(observer);
+      issue({0, static_cast<OpId>(plan_.ops.size())}, observer);
       warm_ = true;
     }
     origin().submit(end_);
@@ -94,15 +100,24 @@ class LaneExecutor final : public Executor {
     return absl::OkStatus();
   }
 
-  void issue(RunObserver* observer) {
+  // Ops [begin, end) of the list.
+  struct Part {
+    OpId begin = 0, end = 0;
+  };
+
+  // Forks, issues the part and joins. What its ops wait for of earlier parts has been joined before.
+  void issue(Part part, RunObserver* observer) {
     if (observer != nullptr) observer->begin(origin());
     if (streams_.size() > 1) origin().record(*forks_[0]);
     for (size_t lane = 1; lane < streams_.size(); ++lane) streams_[lane]->wait(*forks_[0]);
-    for (OpId op = 0; op < plan_.ops.size() && !failed_.load(std::memory_order_relaxed); ++op) {
+    for (OpId op = part.begin; op < part.end && !failed_.load(std::memory_order_relaxed); ++op) {
       const PlannedOp& planned = plan_.ops[op];
       backend::Stream& stream = *streams_[planned.lane];
-      for (uint32_t event : planned.waits) stream.wait(*events_[event]);
+      for (uint32_t event : planned.waits) {
+        if (recorder_[event] >= part.begin) stream.wait(*events_[event]);
+      }
       if (observer != nullptr) observer->before(op, stream);
+      pass_gate(op, stream);
       stream.submit(work_[op]);
       if (observer != nullptr) observer->after(op, stream);
       if (planned.record != kNoEvent) stream.record(*events_[planned.record]);
@@ -115,26 +130,41 @@ class LaneExecutor final : public Executor {
   }
 
   void drop_graph() {
-    graph_.reset();
+    pieces_.clear();
     warm_ = false;
     if (graph_state_.captured) graph_state_ = {false, 0, "addresses have changed"};
   }
 
+  // Whole, or cut at the gate: a graph cannot wait for an event that is recorded anew between its launches.
+  std::vector<Part> parts() const {
+    const auto end = static_cast<OpId>(plan_.ops.size());
+    for (OpId op = 0; gate_ != nullptr && op < end; ++op) {
+      if (program_.ops()[op].gate) return {{0, op}, {op + 1, end}};
+    }
+    return {{0, end}};
+  }
+
   // An op that fails in here has not run, and counts as an op that cannot be captured.
   void capture() {
-    absl::StatusOr<std::unique_ptr<backend::Graph>> graph = device_.capture(origin(), [this] {
-      issue(nullptr);
-      const std::lock_guard lock(mutex_);
-      failed_.store(false, std::memory_order_relaxed);
-      return std::exchange(first_error_, absl::OkStatus());
-    });
-    if (graph.ok()) {
-      graph_ = *std::move(graph);
-      graph_state_ = {true, graph_->nodes(), ""};
-    } else {
-      graphs_ = false;
-      graph_state_ = {false, 0, std::string(graph.status().message())};
+    std::vector<Piece> pieces;
+    size_t nodes = 0;
+    for (const Part& part : parts()) {
+      absl::StatusOr<std::unique_ptr<backend::Graph>> graph = device_.capture(origin(), [this, part] {
+        issue(part, nullptr);
+        const std::lock_guard lock(mutex_);
+        failed_.store(false, std::memory_order_relaxed);
+        return std::exchange(first_error_, absl::OkStatus());
+      });
+      if (!graph.ok()) {
+        graphs_ = false;
+        graph_state_ = {false, 0, std::string(graph.status().message())};
+        return;
+      }
+      nodes += (*graph)->nodes();
+      pieces.push_back({*std::move(graph), part.begin > 0});
     }
+    pieces_ = std::move(pieces);
+    graph_state_ = {true, nodes, ""};
   }
 
   absl::Status work(OpId op, backend::Stream& stream) {
@@ -161,7 +191,13 @@ class LaneExecutor final : public Executor {
   std::vector<std::function<absl::Status(backend::Stream&)>> work_;  // By OpId.
   std::function<absl::Status(backend::Stream&)> end_;
   std::vector<std::unique_ptr<backend::Event>> events_, forks_, joins_;
-  std::unique_ptr<backend::Graph> graph_;
+  std::vector<OpId> recorder_;  // By event: the op that it is recorded behind.
+  // A graph of a part of the run.
+  struct Piece {
+    std::unique_ptr<backend::Graph> graph;
+    bool behind_gate = false;
+  };
+  std::vector<Piece> pieces_;                              // Of a run, in order; empty: not captured.
   std::vector<std::unique_ptr<backend::Stream>> streams_;  // By lane. Last: gone before what their work touches.
 };
 

@@ -124,6 +124,7 @@ struct Op {
   KernelId kernel;       // None for collectives and copies.
   std::string switches;  // Its bool arguments in order, '0' or '1': ways of one kernel that take different times.
   std::optional<CommCall> comm;  // Of a collective.
+  bool gate = false;             // Runs may be held here: gate.h. There is nothing else to it.
   std::function<absl::Status(const RunContext&, backend::Stream&)> run;
   // Of a kernel with arguments by_rows(): how many rows they have, and the op for some of them, without name and phase.
   int64_t rows = 0;

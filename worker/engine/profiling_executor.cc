@@ -36,6 +36,7 @@ class ProfilingExecutor final : public Executor {
     if (!status.ok()) return status;
     stream_->record(*events_.front());
     for (OpId op = 0; op < work_.size(); ++op) {
+      pass_gate(op, *stream_);
       stream_->submit(work_[op]);
       stream_->record(*events_[op + 1]);
     }

@@ -1,5 +1,7 @@
 #include "worker/engine/program.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace telar::engine {
@@ -94,6 +96,14 @@ OpId Program::record_copy(const std::string& name, LaneKind direction, In from, 
     stream.copy(context.addresses->bind(target).data, context.addresses->bind(source).data, source.bytes());
     return absl::OkStatus();
   };
+  return add_named(name, std::move(op));
+}
+
+OpId Program::record_gate(const std::string& name) {
+  assert(std::ranges::none_of(ops_, [](const Op& op) { return op.gate; }));
+  Op op;
+  op.gate = true;
+  op.run = [](const RunContext&, backend::Stream&) { return absl::OkStatus(); };
   return add_named(name, std::move(op));
 }
 

@@ -126,6 +126,10 @@ class Program {
   // A copy of all bytes of `from` to `to`, on the lane kCopyOut or kCopyIn: between device memory and kHost.
   OpId record_copy(const std::string& name, LaneKind direction, In from, Out to);
 
+  // The place of the program's gate (gate.h), of which there is one at most: on the compute lane, before what is
+  // recorded there from now on.
+  OpId record_gate(const std::string& name);
+
   // The next op recorded on `lane`, and so all that follow it there, waits for `earlier`, though no bytes say so. That
   // bounds how far lanes run ahead of each other, and with it memory: bytes that `earlier` was the last to use are free
   // for what begins behind the wait. offload.h is made of it.

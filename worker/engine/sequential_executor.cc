@@ -37,6 +37,7 @@ class SequentialExecutor final : public Executor {
     if (!status.ok()) return error_ = status;
     for (OpId op : order_) {
       current_ = op;
+      pass_gate(op, *stream_);
       stream_->submit(work_);
       status = stream_->synchronize();
       if (!status.ok()) return error_ = described_ ? status : describe(op, status);

@@ -23,6 +23,8 @@ Family<Counter>& counter(prometheus::Registry& registry, const char* name, const
 const Histogram::BucketBoundaries kStepBuckets = {0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1,
                                                   0.15,  0.2,   0.3,   0.5,  0.75, 1,    1.5,  2,     3,
                                                   5,     7.5,   10,    15,   20,   30,   60,   120};
+// 10 ms to half an hour.
+const Histogram::BucketBoundaries kSaveBuckets = {0.01, 0.03, 0.1, 0.3, 1, 2, 5, 10, 20, 40, 80, 160, 320, 640, 1800};
 
 }  // namespace
 
@@ -50,6 +52,14 @@ struct RankMetrics::Families {
             gauge(r, "telar_checkpoint_last_success_timestamp_seconds", "When the last checkpoint was published.")),
         checkpoint_saves(counter(r, "telar_checkpoint_saves_total", "Checkpoints published.")),
         checkpoint_bytes(counter(r, "telar_checkpoint_bytes_total", "Bytes of the checkpoints published.")),
+        checkpoint_failures(counter(r, "telar_checkpoint_failures_total", "Saves that were given up.")),
+        checkpoint_seconds(prometheus::BuildHistogram()
+                               .Name("telar_checkpoint_save_seconds")
+                               .Help("From the end of a step to its published checkpoint.")
+                               .Register(r)),
+        checkpoint_stall(
+            counter(r, "telar_checkpoint_stall_seconds_total", "How long training waited for saves that are over.")),
+        checkpoint_step(gauge(r, "telar_checkpoint_last_durable_step", "Step of the last checkpoint published.")),
         consumed_samples(gauge(r, "telar_consumed_samples", "Sequences of the data that the job has consumed.")),
         parameters(gauge(r, "telar_parameters", "Parameters of the whole model.")),
         step_time(gauge(r, "telar_last_step_timestamp_seconds", "When the last step ended.")),
@@ -72,6 +82,10 @@ struct RankMetrics::Families {
   Family<Gauge>& checkpoint_time;
   Family<Counter>& checkpoint_saves;
   Family<Counter>& checkpoint_bytes;
+  Family<Counter>& checkpoint_failures;
+  Family<Histogram>& checkpoint_seconds;
+  Family<Counter>& checkpoint_stall;
+  Family<Gauge>& checkpoint_step;
   Family<Gauge>& consumed_samples;
   Family<Gauge>& parameters;
   Family<Gauge>& step_time;
@@ -172,6 +186,8 @@ void RankMetrics::observe_started(Rank& rank, const v1::RankStarted& started) {
   rank.get(families_->skipped_steps);
   rank.get(families_->checkpoint_saves);
   rank.get(families_->checkpoint_bytes);
+  rank.get(families_->checkpoint_failures);
+  rank.get(families_->checkpoint_stall);
 }
 
 void RankMetrics::observe_step(Rank& rank, const v1::StepReport& step, double time) {
@@ -198,7 +214,15 @@ void RankMetrics::observe_step(Rank& rank, const v1::StepReport& step, double ti
 }
 
 void RankMetrics::observe_checkpoint(Rank& rank, const v1::CheckpointReport& checkpoint, double time) {
+  if (checkpoint.state() == v1::CheckpointReport::STAGED) return;
+  rank.get(families_->checkpoint_stall).Increment(std::max(0.0, checkpoint.stall_seconds()));
+  if (checkpoint.state() == v1::CheckpointReport::FAILED) {
+    rank.get(families_->checkpoint_failures).Increment();
+    return;
+  }
   rank.get(families_->checkpoint_time).Set(time);
+  rank.get(families_->checkpoint_step).Set(static_cast<double>(checkpoint.step()));
+  rank.get(families_->checkpoint_seconds, {}, kSaveBuckets).Observe(checkpoint.seconds());
   rank.get(families_->checkpoint_saves).Increment();
   rank.get(families_->checkpoint_bytes).Increment(static_cast<double>(checkpoint.bytes()));
 }

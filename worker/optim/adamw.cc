@@ -66,6 +66,8 @@ AdamWTensors record_adamw(engine::Program& program, const v1::OptimizerSpec& spe
   const Tensor scale = program.transient("clip_scale", DType::kF32, {1}, MemoryClass::kWorkspace);
   program.record("clip_scale", &Kernels::clip_scale, sum.in(), state.loss_scale().in(),
                  static_cast<float>(spec.clip_norm()), tensors.grad_norm.out(), scale.out());
+  // From here on what a step leaves behind is overwritten.
+  program.record_gate("gate");
   program.record("advance", &Kernels::advance_step, step_params(spec, precision), scale.in(), state.step.inout(),
                  tensors.step_scalars.inout());
 

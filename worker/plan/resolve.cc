@@ -247,6 +247,7 @@ class Resolver {
               spec_.checkpoint().keep_best());
     }
     within("checkpoint.stop_grace_seconds", spec_.checkpoint().stop_grace_seconds(), 0, 3600);
+    if (!spec_.checkpoint().has_async()) spec_.mutable_checkpoint()->set_async(true);
     const std::string& init = spec_.checkpoint().init_from();
     if (!init.empty()) absolute("checkpoint.init_from", init);
     if (spec_.eval().sequences() == 0) spec_.mutable_eval()->set_sequences(64);

@@ -69,6 +69,9 @@ absl::Status MetricsFile::write(const v1::StepReport& step) {
   if (step.mfu() > 0) line["mfu"] = step.mfu();
   if (step.loss_scale() > 0) line["loss_scale"] = step.loss_scale();
   if (step.skipped()) line["skipped"] = true;
+  for (const v1::PhaseTime& phase : step.phases()) {
+    if (phase.phase() == "checkpoint_stall" && phase.seconds() > 0) line["checkpoint_stall"] = phase.seconds();
+  }
   return append(line.dump());
 }
 
@@ -77,6 +80,17 @@ absl::Status MetricsFile::write(const v1::EvalReport& eval) {
   line["step"] = eval.step();
   line["eval_loss"] = number(eval.loss());
   line["eval_tokens"] = eval.tokens();
+  return append(line.dump());
+}
+
+absl::Status MetricsFile::write(const v1::CheckpointReport& save) {
+  if (save.state() == v1::CheckpointReport::STAGED) return absl::OkStatus();
+  nlohmann::ordered_json line;
+  line["step"] = save.step();
+  line["saved"] = save.state() == v1::CheckpointReport::DURABLE;
+  line["save_seconds"] = save.seconds();
+  line["save_stall_seconds"] = save.stall_seconds();
+  if (save.bytes() > 0) line["save_bytes"] = save.bytes();
   return append(line.dump());
 }
 

@@ -1,5 +1,5 @@
-// <run dir>/metrics.jsonl: the run's curve for people and scripts, one JSON object a step or evaluation. Written by
-// rank 0 alone. On a resume the lines beyond the resumed step go, so the curve never overlaps itself.
+// <run dir>/metrics.jsonl: the run's curve for people and scripts, one JSON object a step, evaluation or save. Written
+// by rank 0 alone. On a resume the lines beyond the resumed step go, so the curve never overlaps itself.
 #pragma once
 
 #include <memory>
@@ -20,6 +20,7 @@ class MetricsFile {
 
   absl::Status write(const v1::StepReport& step);
   absl::Status write(const v1::EvalReport& eval);
+  absl::Status write(const v1::CheckpointReport& save);  // Of one that is over.
 
  private:
   MetricsFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}

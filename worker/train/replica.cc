@@ -129,9 +129,31 @@ absl::Status Replica::build_buffers() {
   return absl::OkStatus();
 }
 
-// What is in flight writes to the buffers.
+// What is in flight writes to the buffers, and goes through the gate.
 Replica::~Replica() {
   if (in_flight() > 0) (void)train_->executor->wait();
+}
+
+absl::Status Replica::prepare_snapshots(std::span<const parallel::Piece> share, uint64_t available_bytes) {
+  if (absl::Status idle = check_idle("prepare_snapshots"); !idle.ok()) return idle;
+  const Tensor& step = train_->recorded->state.step;
+  const Snapshot::Sources sources{.kinds = static_cast<size_t>(Kind::kGrad),  // Those before it.
+                                  .locate =
+                                      [this](size_t kind, const parallel::Piece& piece) {
+                                        return train_->executor->address(tensor_of(static_cast<Kind>(kind), piece));
+                                      },
+                                  .extra = {train_->executor->address(step), step.bytes()}};
+  auto snapshot = Snapshot::create(device_, share, sources, available_bytes);
+  if (!snapshot.ok()) return snapshot.status();
+  snapshot_ = *std::move(snapshot);
+  train_->executor->set_gate(&snapshot_->gate());
+  return absl::OkStatus();
+}
+
+absl::Status Replica::take_snapshot() {
+  if (snapshot_ == nullptr) return absl::FailedPreconditionError("take_snapshot: there is no memory for it");
+  snapshot_->take(train_->executor->origin());
+  return absl::OkStatus();
 }
 
 absl::Status Replica::check_idle(const char* call) const {
@@ -139,8 +161,15 @@ absl::Status Replica::check_idle(const char* call) const {
   return absl::FailedPreconditionError(absl::StrCat(call, ": ", in_flight(), " steps are in flight"));
 }
 
+// Of calls that overwrite what a snapshot copies.
+absl::Status Replica::check_writable(const char* call) {
+  absl::Status status = check_idle(call);
+  if (status.ok() && snapshot_ != nullptr) status = snapshot_->release_sources();
+  return status;
+}
+
 absl::Status Replica::init() {
-  if (absl::Status idle = check_idle("init"); !idle.ok()) return idle;
+  if (absl::Status idle = check_writable("init"); !idle.ok()) return idle;
   auto init = prepare(plan::record_init(shape_));
   if (!init.ok()) return init.status();
   bind(**init, (*init)->recorded->masters, train_->recorded->state.master);
@@ -149,7 +178,7 @@ absl::Status Replica::init() {
 }
 
 absl::Status Replica::masters_changed() {
-  if (absl::Status idle = check_idle("masters_changed"); !idle.ok()) return idle;
+  if (absl::Status idle = check_writable("masters_changed"); !idle.ok()) return idle;
   auto refresh = prepare(plan::record_refresh(shape_));
   if (!refresh.ok()) return refresh.status();
   bind(**refresh, (*refresh)->recorded->masters, train_->recorded->state.master);
@@ -161,6 +190,10 @@ absl::Status Replica::submit_step(uint64_t step, std::span<const int32_t> inputs
                                   bool stop, std::span<const int32_t> starts) {
   if (in_flight() == StepBuffers::kSlots) return check_idle("submit_step");
   const uint64_t count = submitted_ + 1;
+  const bool closed = snapshot_ != nullptr && snapshot_->gate().closed();
+  if (closed && held_ > finished_) {  // The gate remembers one.
+    return absl::FailedPreconditionError("submit_step: the step that waits for the snapshot before is in flight");
+  }
   const auto put = [&](Input input, std::span<const int32_t> values) {
     const std::span<int32_t> to = buffers_->input<int32_t>(count, input);
     if (values.size() != to.size()) {
@@ -182,6 +215,7 @@ absl::Status Replica::submit_step(uint64_t step, std::span<const int32_t> inputs
   buffers_->send(count);
   step_numbers_[count % StepBuffers::kSlots] = step;
   submitted_ = count;
+  if (closed) held_ = count;
   engine::RunObserver* const observer = std::exchange(observer_, nullptr);
   status = observer == nullptr ? train_->executor->submit() : train_->executor->submit_observed(*observer);
   if (!status.ok()) return failed_step(status);
@@ -204,6 +238,11 @@ absl::StatusOr<StepResult> Replica::finish_step() {
   result.loss_scale = buffers_->output(count, kLossScale);
   result.skipped = buffers_->output(count, kSkipped) > 0;
   result.stop = buffers_->output(count, kStopped) > 0;
+  if (count == held_) {
+    const absl::StatusOr<double> held = snapshot_->gate().seconds_held();
+    if (!held.ok()) return held.status();
+    result.held = *held;
+  }
   return result;
 }
 
@@ -312,7 +351,7 @@ absl::Status Replica::read_step_state(std::span<float> out) const {
 }
 
 absl::Status Replica::write_step_state(std::span<const float> values) {
-  if (absl::Status idle = check_idle("write_step_state"); !idle.ok()) return idle;
+  if (absl::Status idle = check_writable("write_step_state"); !idle.ok()) return idle;
   return upload<float>(device_, *train_->executor, train_->recorded->state.step, values);
 }
 
@@ -343,7 +382,7 @@ absl::Status Replica::read(Kind kind, const parallel::Piece& piece, std::span<fl
 }
 
 absl::Status Replica::write(Kind kind, const parallel::Piece& piece, std::span<const float> values) {
-  if (absl::Status idle = check_idle("write"); !idle.ok()) return idle;
+  if (absl::Status idle = check_writable("write"); !idle.ok()) return idle;
   return upload<float>(device_, *train_->executor, tensor_of(kind, piece), values);
 }
 

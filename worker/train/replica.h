@@ -13,6 +13,7 @@
 #include "worker/backend/device.h"
 #include "worker/engine/executor.h"
 #include "worker/plan/programs.h"
+#include "worker/train/snapshot.h"
 #include "worker/train/step_buffers.h"
 
 namespace telar::train {
@@ -32,6 +33,7 @@ struct StepResult {
   double loss_scale = 1;  // Behind the step: for the next one.
   bool skipped = false;   // Nothing was updated, as the gradient was not finite.
   bool stop = false;      // Some rank asked to stop.
+  double held = 0;        // Seconds that its update waited for the snapshot behind the step before.
 };
 
 // Steps are asynchronous: submit_step() enqueues one and returns, finish_step() waits for the oldest. Two may be in
@@ -95,6 +97,14 @@ class Replica {
   std::vector<parallel::Piece> pieces() const { return shape_.pieces(); }
   absl::Status read(Kind kind, const parallel::Piece& piece, std::span<float> out) const;
   absl::Status write(Kind kind, const parallel::Piece& piece, std::span<const float> values);
+  // Takes the host memory that snapshots of these of pieces() need, of which `available_bytes` are free; once, before
+  // the first step. RESOURCE_EXHAUSTED as Snapshot::create().
+  absl::Status prepare_snapshots(std::span<const parallel::Piece> share, uint64_t available_bytes);
+  // Behind the last step that was submitted: begins to copy masters, moments (by their number in Kind) and the step
+  // state. Steps go on meanwhile. Whoever reads the snapshot before must be done.
+  absl::Status take_snapshot();
+  Snapshot* snapshot() { return snapshot_.get(); }  // Null before prepare_snapshots().
+
   // What the optimizer counts, backend::kStepStates floats; a new replica has counted nothing and its spec's loss
   // scale.
   absl::Status read_step_state(std::span<float> out) const;
@@ -116,6 +126,7 @@ class Replica {
   absl::Status build();
   absl::Status build_buffers();
   absl::Status check_idle(const char* call) const;
+  absl::Status check_writable(const char* call);
   absl::Status failed_step(const absl::Status& seen);
   absl::StatusOr<Prepared<plan::LogitsProgram>*> logits_program();
   const parallel::FlatTensors& tensors(Kind kind) const;
@@ -128,6 +139,8 @@ class Replica {
   engine::RunObserver* observer_ = nullptr;
   std::unique_ptr<Prepared<plan::TrainProgram>> train_;
   std::unique_ptr<StepBuffers> buffers_;
+  std::unique_ptr<Snapshot> snapshot_;                        // Its gate is the executor's.
+  uint64_t held_ = 0;                                         // The step, by count, that found the gate closed last.
   uint64_t submitted_ = 0, finished_ = 0;                     // Steps, counted from 1.
   std::array<uint64_t, StepBuffers::kSlots> step_numbers_{};  // By count, as the slots.
   std::unique_ptr<Prepared<plan::EvalProgram>> eval_;

@@ -13,13 +13,16 @@
 #include "worker/engine/digest.h"
 #include "worker/optim/schedule.h"
 #include "worker/plan/resolve.h"
+#include "worker/train/coordinator_commit.h"
 #include "worker/train/dataset.h"
 #include "worker/train/evaluator.h"
 #include "worker/train/failure.h"
 #include "worker/train/generator.h"
+#include "worker/train/host_memory.h"
 #include "worker/train/metrics_file.h"
 #include "worker/train/rendezvous.h"
 #include "worker/train/saved_state.h"
+#include "worker/train/saves.h"
 #include "worker/train/step_trace.h"
 
 namespace telar::train {
@@ -36,7 +39,7 @@ double seconds_since(Clock::time_point start) { return seconds_between(start, Cl
 // belongs to no step. Meanwhile the device runs this step, so that only time that the others leave is `device`.
 struct Pace {
   Clock::time_point start = Clock::now();
-  double data_wait = 0, device = 0, seconds = 0;
+  double data_wait = 0, device = 0, checkpoint_stall = 0, seconds = 0;
 };
 
 // Steps in a row whose loss or gradient is not finite before the run gives up. With loss scaling such steps are how the
@@ -47,6 +50,10 @@ constexpr int kMostBadSteps = 10;
 constexpr uint64_t kSettlingSteps = 3;
 
 constexpr std::chrono::minutes kComparePatience{2};
+
+// For the save that is under way when the run fails: long enough for one that is nearly done, too short to keep others
+// waiting for the news.
+constexpr std::chrono::seconds kSaveAfterFailure{10};
 
 class Run {
  public:
@@ -68,7 +75,12 @@ class Run {
     for (const auto stage : {&Run::open_device, &Run::join_gang, &Run::choose_start, &Run::build, &Run::restore_or_init,
                              &Run::announce, &Run::train, &Run::finish}) {
       const absl::Status status = (this->*stage)();
-      if (!status.ok()) return status;
+      if (status.ok()) continue;
+      if (saves_ != nullptr) {
+        saves_->finish_or_give_up(kSaveAfterFailure);
+        (void)tell_saves();
+      }
+      return status;
     }
     return outcome_;
   }
@@ -102,8 +114,10 @@ class Run {
 
   // Before the model takes any memory: what cannot be loaded is told of at once.
   absl::Status choose_start() {
+    if (!plan_.rendezvous_address().empty()) coordinator_ = dial_committer(plan_);
     saved_ = std::make_unique<SavedState>(
-        plan_, seams_.checkpoints != nullptr ? *seams_.checkpoints : checkpoint::FileSystem::posix());
+        plan_, coordinator_ != nullptr ? static_cast<checkpoint::Committer&>(*coordinator_) : alone_,
+        seams_.checkpoints != nullptr ? *seams_.checkpoints : checkpoint::FileSystem::posix());
     // Rank 0 decides which checkpoint, so that all restore the same one.
     auto chosen = saved_->choose(store_.get());
     if (!chosen.ok()) return chosen.status();
@@ -143,6 +157,8 @@ class Run {
   }
 
   absl::Status restore_or_init() {
+    saves_ = std::make_unique<Saves>(plan_, *saved_, *replica_, coordinator_.get(), Saves::Patience());
+    if (const absl::Status room = saves_->prepare(available_host_memory()); !room.ok()) return room;
     if (!resumed_from_.empty()) {
       const auto position = saved_->restore(resumed_from_, *replica_);
       if (!position.ok()) return position.status();
@@ -179,8 +195,10 @@ class Run {
     for (int i = 0; i < engine::kMemoryClasses; ++i) {
       v1::MemoryUse& use = *started.add_memory();
       use.set_memory_class(std::string(engine::name_of(static_cast<engine::MemoryClass>(i))));
-      const bool io = static_cast<engine::MemoryClass>(i) == engine::MemoryClass::kIo;
-      use.set_bytes(arenas[static_cast<size_t>(i)] + (io ? replica_->staging_bytes() : 0));
+      uint64_t beside = 0;
+      if (static_cast<engine::MemoryClass>(i) == engine::MemoryClass::kIo) beside = replica_->staging_bytes();
+      if (static_cast<engine::MemoryClass>(i) == engine::MemoryClass::kHost) beside = saves_->host_bytes();
+      use.set_bytes(arenas[static_cast<size_t>(i)] + beside);
     }
     spdlog::info("{} parameters, {} train tokens, {} held out, {} MiB on {}", started.parameters(),
                  started.train_tokens(), started.eval_tokens(), replica_->train_plan().total_bytes() >> 20, info.model);
@@ -249,6 +267,7 @@ class Run {
     if (!result.ok()) return named(result.status());
     last_end_ = Clock::now();
     pace.device = seconds_between(wait_start, last_end_);
+    count_held(result->held, pace);
     pace.seconds = seconds_between(pace.start, last_end_);
     ++outcome_.step;
     consumed_samples_ += spec_.batch().global();
@@ -257,18 +276,34 @@ class Run {
     absl::Status status = check_finite(*result);
     if (status.ok()) status = report_step(*result, pace);
     if (status.ok()) status = trace_.finish(outcome_.step, *replica_, group_names());
-    if (!status.ok() || replica_->in_flight() > 0) return status;
-    return behind_step();
+    if (!status.ok()) return status;
+    if (stages_behind(outcome_.step) && !evaluates_behind(outcome_.step)) write_staged();
+    if (replica_->in_flight() == 0) status = behind_step();
+    if (const absl::Status told = tell_saves(); status.ok()) status = told;
+    return status;
   }
 
-  // Nothing runs on top of a step that something is due behind, nor once some rank asked to stop: a step that is in
+  // What the device waited for a save's copy is no work of its own.
+  void count_held(double held, Pace& pace) {
+    if (held <= 0) return;
+    saves_->count_stall(held);
+    const double seen = std::min(held, pace.device);
+    pace.device -= seen;
+    pace.checkpoint_stall += seen;
+  }
+
+  // Nothing runs on top of a step that is looked at from the host, nor once some rank asked to stop: a step that is in
   // flight by then is the last.
   bool may_submit() const {
     if (submitted_ == spec_.schedule().steps() || stopping_) return false;
-    return replica_->in_flight() == 0 || (replica_->in_flight() < StepBuffers::kSlots && !is_due_behind(submitted_));
+    if (replica_->in_flight() == 0) return true;
+    if (replica_->in_flight() == StepBuffers::kSlots || is_due_behind(submitted_)) return false;
+    return !stages_behind(submitted_ + 1) || saves_->may_stage();
   }
 
   absl::Status submit_one(data::BatchLoader& loader, Pace& pace) {
+    const bool stages = stages_behind(submitted_ + 1);
+    if (stages) pace.checkpoint_stall += saves_->make_room();
     const auto batch = loader.next();
     if (!batch.ok()) return with_class(v1::DATA, batch.status());
     pace.data_wait += batch->waited_seconds;
@@ -277,7 +312,7 @@ class Run {
       status = replica_->submit_step(submitted_ + 1, batch->inputs, batch->targets, stop_.load(), batch->starts);
     if (!status.ok()) return named(status);
     ++submitted_;
-    return absl::OkStatus();
+    return stages ? saves_->stage(submitted_) : absl::OkStatus();
   }
 
   absl::Status named(const absl::Status& status) const {
@@ -327,7 +362,8 @@ class Run {
     }
     phase("data_wait", pace.data_wait);
     phase("device", pace.device);
-    phase("host", std::max(0.0, pace.seconds - pace.data_wait - pace.device));
+    phase("checkpoint_stall", pace.checkpoint_stall);
+    phase("host", std::max(0.0, pace.seconds - pace.data_wait - pace.device - pace.checkpoint_stall));
     if (metrics_ != nullptr) {
       const absl::Status status = metrics_->write(report);
       if (!status.ok()) return status;
@@ -367,18 +403,30 @@ class Run {
   bool saves_behind(uint64_t step) const {
     return (is_last(step) && spec_.checkpoint().at_end()) || is_multiple(step, spec_.checkpoint().every_steps());
   }
-  bool is_due_behind(uint64_t step) const { return evaluates_behind(step) || saves_behind(step); }
+  // The save goes on beside later steps.
+  bool stages_behind(uint64_t step) const { return saves_->async() && saves_behind(step); }
+  // With no step in flight.
+  bool is_due_behind(uint64_t step) const { return evaluates_behind(step) || (saves_behind(step) && !saves_->async()); }
+  Position position() const {
+    Position position{outcome_.step, consumed_samples_, eval_loss_, {}};
+    if (dataset_->sources.size() == 1) return position;
+    const std::vector<uint64_t> consumed = dataset_->train->consumed(consumed_samples_);
+    for (size_t i = 0; i < consumed.size(); ++i) {
+      position.consumed_sources[dataset_->sources[i].name()] = consumed[i];
+    }
+    return position;
+  }
 
   // With no step in flight.
   absl::Status behind_step() {
     const uint64_t step = outcome_.step;
-    if (evaluates_behind(step) && !stopping_) {  // Else the resumed run does it.
-      const absl::Status status = evaluate_now();
-      if (!status.ok()) return status;
-    }
+    absl::Status status;
+    if (evaluates_behind(step) && !stopping_) status = evaluate_now();  // Else the resumed run does it.
+    if (evaluates_behind(step) && stages_behind(step)) write_staged();  // With the loss.
+    if (!status.ok()) return status;
     outcome_.interrupted = stopping_;
-    if (outcome_.interrupted || saves_behind(step)) return save_now();
-    return absl::OkStatus();
+    if (stages_behind(step) || !(outcome_.interrupted || saves_behind(step))) return absl::OkStatus();
+    return save_idle();
   }
 
   absl::Status evaluate_now() {
@@ -403,27 +451,47 @@ class Run {
     return status.ok() ? events_.write(event) : status;
   }
 
-  // Every rank writes what it holds; one publishes and tells it.
-  absl::Status save_now() {
+  // All of it while nothing else runs, up to the copy where saves go beside training.
+  absl::Status save_idle() {
     if (saved_step_ == outcome_.step) return absl::OkStatus();
-    const auto start = std::chrono::steady_clock::now();
-    const auto saved = saved_->save(*replica_, {outcome_.step, consumed_samples_, eval_loss_});
-    if (!saved.ok()) return saved.status();
     saved_step_ = outcome_.step;
-    if (!leader()) return absl::OkStatus();
-    v1::RankEvent event;
-    v1::CheckpointReport& report = *event.mutable_checkpoint();
-    report.set_step(outcome_.step);
-    report.set_path(saved->path);
-    report.set_bytes(saved->bytes);
-    report.set_seconds(seconds_since(start));
-    for (const std::string& removed : saved->removed) report.add_removed(removed);
-    spdlog::info("step {}: saved {}", outcome_.step, saved->path);
-    return events_.write(event);
+    if (!saves_->async()) return saves_->save_now(position());
+    saves_->make_room();
+    const absl::Status status = saves_->stage(outcome_.step);
+    if (status.ok()) saves_->write(position());
+    return status;
+  }
+
+  // The step's copy is on its way; what follows is not this thread's.
+  void write_staged() {
+    saved_step_ = outcome_.step;
+    saves_->write(position());
+  }
+
+  // Of what became of saves; one rank tells for all.
+  absl::Status tell_saves() {
+    std::vector<v1::CheckpointReport> reports;
+    absl::Status status = saves_->take_reports(reports);
+    for (const v1::CheckpointReport& report : reports) {
+      if (!leader()) break;
+      v1::RankEvent event;
+      *event.mutable_checkpoint() = report;
+      if (metrics_ != nullptr) status.Update(metrics_->write(report));
+      status.Update(events_.write(event));
+    }
+    return status;
+  }
+
+  // The save of the last step is over, well or not.
+  absl::Status finish_saves() {
+    absl::Status saved = saves_->finish(outcome_.step);
+    saved.Update(tell_saves());
+    return saved;
   }
 
   // A sample is drawn by all ranks together: each has a part of the model.
   absl::Status finish() {
+    if (const absl::Status saved = finish_saves(); !saved.ok()) return saved;
     std::string text;
     bool samples = !outcome_.interrupted && spec_.sample().tokens() > 0;
     if (samples) {
@@ -434,7 +502,8 @@ class Run {
       if (samples) text = **std::move(drawn);
     }
     if (outcome_.interrupted && outcome_.step > 0) {
-      const absl::Status status = save_now();
+      absl::Status status = save_idle();
+      if (status.ok()) status = finish_saves();
       if (!status.ok()) return status;
     }
     if (samples && leader()) {
@@ -477,8 +546,11 @@ class Run {
   StepTrace trace_;
   std::optional<Dataset> dataset_;
   std::unique_ptr<Replica> replica_;
+  checkpoint::LocalCommitter alone_;
+  std::unique_ptr<checkpoint::PatientCommitter> coordinator_;  // Null: this rank is alone.
   std::unique_ptr<SavedState> saved_;
   std::unique_ptr<checkpoint::WeightSource> first_weights_;  // Until they are loaded.
+  std::unique_ptr<Saves> saves_;
   std::unique_ptr<MetricsFile> metrics_;
 
   RunOutcome outcome_;

@@ -72,15 +72,27 @@ absl::Status load_step_state(const checkpoint::Manifest& manifest, Replica& repl
   return replica.write_step_state(state);
 }
 
-absl::StatusOr<checkpoint::OptimizerState> save_step_state(const Replica& replica) {
-  std::vector<float> state(backend::kStepStates);
-  const absl::Status status = replica.read_step_state(state);
-  if (!status.ok()) return status;
+checkpoint::OptimizerState optimizer_state(std::span<const float> state, v1::Precision compute) {
   const auto count = [&](backend::StepState of) { return static_cast<uint64_t>(state[of]); };
-  const bool scales = replica.shape().spec.precision().compute() == v1::FP16;
-  return checkpoint::OptimizerState{count(backend::kAppliedSteps), count(backend::kSkippedSteps),
-                                    count(backend::kGoodSteps), scales ? state[backend::kLossScale] : 0.0};
+  return {count(backend::kAppliedSteps), count(backend::kSkippedSteps), count(backend::kGoodSteps),
+          compute == v1::FP16 ? state[backend::kLossScale] : 0.0};
 }
+
+// Tells when it is asked.
+class Announcing final : public checkpoint::Committer {
+ public:
+  Announcing(checkpoint::Committer& inner, const std::function<void()>& asked) : inner_(inner), asked_(asked) {}
+  absl::Status commit(const checkpoint::Decision& wanted) override {
+    if (asked_) asked_();
+    return inner_.commit(wanted);
+  }
+  absl::StatusOr<std::optional<checkpoint::Decision>> last() override { return inner_.last(); }
+  bool remembers() const override { return inner_.remembers(); }
+
+ private:
+  checkpoint::Committer& inner_;
+  const std::function<void()>& asked_;
+};
 
 }  // namespace
 
@@ -102,6 +114,17 @@ absl::StatusOr<std::string> SavedState::newest() {
   return latest->checkpoint == nullptr ? "" : latest->checkpoint->path();
 }
 
+absl::Status SavedState::roll_forward() const {
+  std::vector<absl::Status> notes;
+  const auto published = checkpoint::roll_forward(files_, plan_.run_dir(), plan_.epoch(), committer_, notes);
+  for (const absl::Status& note : notes) spdlog::warn("{}", std::string(note.message()));
+  if (absl::IsUnavailable(published.status())) return with_class(v1::COMMUNICATION, published.status());
+  if (!published.ok()) return with_class(v1::STORAGE, published.status());
+  if (*published)
+    spdlog::warn("{} was saved and decided, but not published, by an earlier start: it is now", **published);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> SavedState::choose(backend::KeyValueStore* store) {
   if (plan_.rank() != 0) {
     const std::string keys[] = {kChosenKey};
@@ -109,6 +132,7 @@ absl::StatusOr<std::string> SavedState::choose(backend::KeyValueStore* store) {
     if (!values.ok()) return with_class(v1::COMMUNICATION, values.status());
     return values->front();
   }
+  if (const absl::Status status = roll_forward(); !status.ok()) return status;
   // What an earlier life of this attempt left must not be taken for a save that has begun.
   std::vector<absl::Status> trouble;
   const absl::Status swept = checkpoint::sweep(files_, plan_.run_dir(), plan_.epoch(), trouble);
@@ -170,31 +194,44 @@ absl::Status SavedState::load_weights(const checkpoint::WeightSource& weights, R
   return status.ok() ? replica.masters_changed() : status;
 }
 
-absl::Status SavedState::add_state(const Replica& replica, checkpoint::CheckpointWriter& writer) const {
-  const plan::RunShape& shape = replica.shape();
+std::vector<parallel::Piece> SavedState::share(const plan::RunShape& shape) {
   // Ranks that hold the same: all replicas, or those in the same place of their shard groups.
   const int group = shape.sharded() ? shape.layout.shards().count : 1;
-  const auto share =
-      checkpoint::share_of(shape.layout, replica.pieces(), shape.mesh.dp_size / group, shape.mesh.dp / group);
+  return checkpoint::share_of(shape.layout, shape.pieces(), shape.mesh.dp_size / group, shape.mesh.dp / group);
+}
+
+absl::StatusOr<SavedState::Values> SavedState::values_of(const Replica& replica) {
+  Values values;
+  values.read = [&replica](Kind kind, const parallel::Piece& piece, std::span<float> out) {
+    return of_device(replica.read(kind, piece, out));
+  };
+  values.step_state.resize(backend::kStepStates);
+  const absl::Status status = replica.read_step_state(values.step_state);
+  if (!status.ok()) return status;
+  return values;
+}
+
+absl::Status SavedState::add_state(const plan::RunShape& shape, const Values& values,
+                                   checkpoint::CheckpointWriter& writer) const {
+  const auto pieces = share(shape);
   writer.expect(model_tensors(plan_.spec().model()));
   for (const KindPair& kind : kState) {
-    const auto read = [&replica, device = kind.device](const parallel::Piece& piece, std::span<float> out) {
-      return of_device(replica.read(device, piece, out));
+    const auto read = [&values, device = kind.device](const parallel::Piece& piece, std::span<float> out) {
+      return values.read(device, piece, out);
     };
-    const absl::Status status = checkpoint::add_pieces(writer, shape.layout, share, kind.stored, read);
+    const absl::Status status = checkpoint::add_pieces(writer, shape.layout, pieces, kind.stored, read);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<checkpoint::Manifest> SavedState::describe(const Replica& replica, const Position& position) const {
+absl::StatusOr<checkpoint::Manifest> SavedState::describe(const Values& values, const Position& position) const {
   checkpoint::Manifest info;
   info.job = plan_.job();
   info.consumed_samples = position.consumed_samples;
+  info.consumed_sources = position.consumed_sources;
   info.seed = plan_.spec().seed();
-  const auto optimizer = save_step_state(replica);
-  if (!optimizer.ok()) return optimizer.status();
-  info.optimizer = *optimizer;
+  info.optimizer = optimizer_state(values.step_state, plan_.spec().precision().compute());
   info.eval_loss = position.eval_loss;
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
@@ -205,17 +242,23 @@ absl::StatusOr<checkpoint::Manifest> SavedState::describe(const Replica& replica
   return info;
 }
 
-absl::StatusOr<SavedState::Saved> SavedState::save(const Replica& replica, const Position& position) const {
+absl::StatusOr<SavedState::Saved> SavedState::save(const plan::RunShape& shape, const Values& values,
+                                                   const Position& position, const std::function<void()>& staged,
+                                                   const std::atomic<bool>* give_up) const {
   const checkpoint::Peers peers{static_cast<int>(plan_.rank()), static_cast<int>(plan_.world_size())};
+  Announcing committer(committer_, staged);
+  const checkpoint::Writing writing{.threads = values.threads, .committer = &committer, .give_up = give_up};
   auto writer = checkpoint::CheckpointWriter::create(files_, plan_.run_dir(), position.step, plan_.epoch(),
-                                                     checkpoint::CheckpointWriter::kShardBytes, peers);
+                                                     checkpoint::CheckpointWriter::kShardBytes, peers, writing);
   if (!writer.ok()) return with_class(v1::STORAGE, writer.status());
-  auto info = describe(replica, position);
+  auto info = describe(values, position);
   if (!info.ok()) return info.status();
-  const absl::Status added = add_state(replica, **writer);
+  const absl::Status added = add_state(shape, values, **writer);
   if (!added.ok()) return with_class(v1::STORAGE, added);
   const v1::CheckpointSpec& spec = plan_.spec().checkpoint();
   const auto published = (*writer)->publish(*std::move(info), {spec.keep(), spec.keep_every(), spec.keep_best()});
+  // Nobody to ask is no fault of the files.
+  if (absl::IsUnavailable(published.status())) return with_class(v1::COMMUNICATION, published.status());
   if (!published.ok()) return with_class(v1::STORAGE, published.status());
   for (const absl::Status& warning : published->warnings) spdlog::warn("{}", std::string(warning.message()));
   return Saved{published->path, published->bytes, published->removed};

@@ -1,8 +1,12 @@
 // Between a replica and the run's checkpoints: what is saved, which one a start goes on from.
 #pragma once
 
+#include <atomic>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,16 +26,20 @@ struct Position {
   uint64_t step = 0;
   uint64_t consumed_samples = 0;
   std::optional<double> eval_loss;  // Of an evaluation behind this very step; finite.
+  std::map<std::string, uint64_t> consumed_sources;  // Of them, each source's, where the data has several.
 };
 
 // All errors are of class STORAGE, or CONFIG where the spec and a checkpoint do not fit.
 class SavedState {
  public:
-  explicit SavedState(const v1::RankPlan& plan, checkpoint::FileSystem& files = checkpoint::FileSystem::posix())
-      : plan_(plan), files_(files) {}
+  // `committer` decides what may be published; it must outlive this.
+  SavedState(const v1::RankPlan& plan, checkpoint::Committer& committer,
+             checkpoint::FileSystem& files = checkpoint::FileSystem::posix())
+      : plan_(plan), committer_(committer), files_(files) {}
 
-  // The checkpoint that all ranks of the gang resume from; empty: none. Rank 0 looks for the newest good one, saying
-  // which newer ones it skips and why, and tells the others through `store` (null for a gang of one).
+  // The checkpoint that all ranks of the gang resume from; empty: none. Rank 0 publishes what an earlier epoch had
+  // decided and not renamed, looks for the newest good one, saying which newer ones it skips and why, and tells the
+  // others through `store` (null for a gang of one).
   absl::StatusOr<std::string> choose(backend::KeyValueStore* store);
   // What choose() skipped, newest first, each with the reason; rank 0's.
   const std::vector<std::string>& passed_over() const { return passed_over_; }
@@ -49,19 +57,35 @@ class SavedState {
   struct Saved {
     std::string path;
     uint64_t bytes = 0;
-    std::vector<std::string> removed;  // By retention.
+    std::vector<std::string> removed;  // By retention; rank 0 alone knows.
   };
+  // The state of one step.
+  struct Values {
+    // Of a part of share(), kind by Replica::Kind. By `threads` threads at once.
+    std::function<absl::Status(Replica::Kind, const parallel::Piece&, std::span<float>)> read;
+    std::vector<float> step_state;  // As Replica::read_step_state().
+    int threads = 1;                // That write.
+  };
+  // What of Replica::pieces() this rank writes: of what several ranks hold alike, its share.
+  static std::vector<parallel::Piece> share(const plan::RunShape& shape);
+  // Of a replica that does nothing else meanwhile.
+  static absl::StatusOr<Values> values_of(const Replica& replica);
   // Called by all ranks of the gang alike; published when it returns on all of them, or an error on each. Every rank
-  // writes its part, rank 0 publishes and keeps what the spec says.
-  absl::StatusOr<Saved> save(const Replica& replica, const Position& position) const;
+  // writes its part, rank 0 has it decided, publishes and keeps what the spec says. `staged`, unless empty, is called
+  // on rank 0 when all parts are durable and nothing is decided yet; `give_up`, unless null, ends it early. Any thread.
+  absl::StatusOr<Saved> save(const plan::RunShape& shape, const Values& values, const Position& position,
+                             const std::function<void()>& staged = nullptr,
+                             const std::atomic<bool>* give_up = nullptr) const;
   absl::Status write_sample(const std::string& text) const;  // <run dir>/sample.txt
 
  private:
   absl::StatusOr<std::string> newest();
-  absl::Status add_state(const Replica& replica, checkpoint::CheckpointWriter& writer) const;
-  absl::StatusOr<checkpoint::Manifest> describe(const Replica& replica, const Position& position) const;
+  absl::Status roll_forward() const;
+  absl::Status add_state(const plan::RunShape& shape, const Values& values, checkpoint::CheckpointWriter& writer) const;
+  absl::StatusOr<checkpoint::Manifest> describe(const Values& values, const Position& position) const;
 
   const v1::RankPlan& plan_;
+  checkpoint::Committer& committer_;
   checkpoint::FileSystem& files_;
   std::vector<std::string> passed_over_;
 };

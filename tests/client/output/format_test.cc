@@ -101,6 +101,15 @@ TEST(EventLineTest, OfEachKind) {
   checkpoint->set_bytes(1536);
   checkpoint->set_seconds(0.25);
   EXPECT_EQ(event_line(event), "checkpoint at step 100: /runs/j/ckpt/step-00000100 (1.5 KiB, 0.2s)");
+  checkpoint->set_state(v1::CheckpointReport::STAGED);  // Nothing to rely on yet.
+  EXPECT_EQ(event_line(event), "");
+  checkpoint->set_state(v1::CheckpointReport::DURABLE);
+  checkpoint->set_stall_seconds(2);
+  EXPECT_EQ(event_line(event),
+            "checkpoint at step 100: /runs/j/ckpt/step-00000100 (1.5 KiB, 0.2s, training waited 2.0s)");
+  checkpoint->set_state(v1::CheckpointReport::FAILED);
+  checkpoint->set_message("write /runs/j: No space left on device");
+  EXPECT_EQ(event_line(event), "checkpoint at step 100 FAILED: write /runs/j: No space left on device");
   report->mutable_event()->mutable_failure()->set_failure_class(v1::OUT_OF_MEMORY);
   report->mutable_event()->mutable_failure()->set_message("141 GiB wanted");
   EXPECT_EQ(event_line(event), "rank 3 failed (out_of_memory): 141 GiB wanted");

@@ -258,6 +258,74 @@ TEST_F(Requests, KeysOfAMeetingSurviveARestartAndEndWithTheEpoch) {
   EXPECT_TRUE(manager_->keys(name, 2).value().empty());
 }
 
+TEST_F(Requests, ACheckpointIsDecidedOnceAndForGood) {
+  const std::string name = running();
+  EXPECT_FALSE(manager_->last_commit(name, 1)->has_value());
+  EXPECT_EQ(reason(manager_->commit_checkpoint(name, 2, 100)), "STALE_EPOCH");
+  EXPECT_EQ(reason(manager_->commit_checkpoint("projects/default/jobs/none", 1, 100)), "JOB_NOT_FOUND");
+  ASSERT_TRUE(manager_->commit_checkpoint(name, 1, 100).ok());
+  ASSERT_TRUE(manager_->commit_checkpoint(name, 1, 100).ok());  // The answer was lost.
+  open();
+  connect();
+  ASSERT_TRUE(manager_->commit_checkpoint(name, 1, 100).ok());
+  EXPECT_EQ(manager_->last_commit(name, 1)->value().step, 100u);
+  ASSERT_TRUE(manager_->commit_checkpoint(name, 1, 200).ok());
+  EXPECT_EQ(reason(manager_->commit_checkpoint(name, 1, 100)), "STALE_STEP");
+
+  // The next epoch knows of it, and may go back to before it; the last one may not come back.
+  tests::FakeWorker::die(a_.rank(name, 1, 1), 139, v1::CRASH, "");
+  run();
+  pass(seconds(1));
+  run();
+  ASSERT_EQ(get(name).epoch(), 2u);
+  EXPECT_EQ(reason(manager_->commit_checkpoint(name, 1, 300)), "STALE_EPOCH");
+  EXPECT_EQ(reason(manager_->last_commit(name, 1).status()), "STALE_EPOCH");
+  const auto last = manager_->last_commit(name, 2);
+  ASSERT_TRUE(last.ok() && last->has_value());
+  EXPECT_EQ((*last)->epoch, 1u);
+  EXPECT_EQ((*last)->step, 200u);
+  ASSERT_TRUE(manager_->commit_checkpoint(name, 2, 150).ok());
+}
+
+// A gang that is being stopped may save, as long as its rank 0 can be alive.
+TEST_F(Requests, AnEpochThatIsBeingEndedMayStillCommit) {
+  const std::string name = running();
+  a_.obeys_stop = b_.obeys_stop = false;
+  ASSERT_TRUE(cancel(name).ok());
+  run();
+  ASSERT_EQ(state(name), "CANCELLING");
+  EXPECT_TRUE(manager_->commit_checkpoint(name, 1, 100).ok());
+  tests::FakeWorker::die(a_.rank(name, 1, 0), 10, v1::FAILURE_CLASS_UNSPECIFIED, "");
+  beat();
+  ASSERT_EQ(state(name), "CANCELLING");
+  EXPECT_EQ(reason(manager_->commit_checkpoint(name, 1, 200)), "STALE_EPOCH");
+  a_.obeys_stop = b_.obeys_stop = true;
+  run();
+  ASSERT_EQ(state(name), "CANCELLED");
+  EXPECT_EQ(reason(manager_->commit_checkpoint(name, 1, 200)), "STALE_EPOCH");
+}
+
+TEST_F(Requests, ProgressTellsOfTheLastDurableCheckpoint) {
+  const std::string name = running();
+  const auto saved = [](uint64_t step, v1::CheckpointReport::State state) {
+    v1::RankEvent event;
+    event.mutable_checkpoint()->set_step(step);
+    event.mutable_checkpoint()->set_state(state);
+    if (state != v1::CheckpointReport::FAILED) event.mutable_checkpoint()->set_path("/ckpt");
+    return event;
+  };
+  ASSERT_TRUE(report(name, 1, 0, {saved(5, v1::CheckpointReport::STAGED)}).ok());
+  EXPECT_EQ(get(name).progress().checkpoint_step(), 0u);
+  ASSERT_TRUE(report(name, 1, 1, {saved(5, v1::CheckpointReport::DURABLE)}).ok());
+  EXPECT_EQ(get(name).progress().checkpoint_step(), 5u);
+  ASSERT_TRUE(
+      report(name, 1, 2, {saved(10, v1::CheckpointReport::STAGED), saved(10, v1::CheckpointReport::FAILED)}).ok());
+  EXPECT_EQ(get(name).progress().checkpoint_step(), 5u);
+  EXPECT_EQ(get(name).progress().checkpoint_path(), "/ckpt");
+  ASSERT_TRUE(report(name, 1, 4, {saved(15, v1::CheckpointReport::STATE_UNSPECIFIED)}).ok());  // An older rank.
+  EXPECT_EQ(get(name).progress().checkpoint_step(), 15u);
+}
+
 TEST_F(Requests, AStaleEpochIsRefused) {
   const std::string name = running();
   v1::AppendLogRequest log = log_request(name, 1, 0, "hello");

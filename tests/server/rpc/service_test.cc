@@ -208,6 +208,29 @@ TEST_F(Service, HeartbeatsAreAnsweredAndChangesPushed) {
   EXPECT_EQ(reason(from_grpc(stale->Finish())), "NOT_REGISTERED");
 }
 
+TEST_F(Service, DecidesAboutCheckpoints) {
+  const std::string name = running();
+  const auto stub = v1::Checkpoints::NewStub(channel_);
+  v1::LastCommitRequest ask;
+  ask.set_job(name);
+  ask.set_epoch(1);
+  v1::LastCommitResponse last;
+  ASSERT_TRUE(stub->LastCommit(context().get(), ask, &last).ok());
+  EXPECT_FALSE(last.any());
+  v1::CommitCheckpointRequest commit;
+  commit.set_job(name);
+  commit.set_epoch(1);
+  commit.set_step(12);
+  v1::CommitCheckpointResponse done;
+  ASSERT_TRUE(stub->CommitCheckpoint(context().get(), commit, &done).ok());
+  ASSERT_TRUE(stub->LastCommit(context().get(), ask, &last).ok());
+  EXPECT_TRUE(last.any());
+  EXPECT_EQ(last.epoch(), 1u);
+  EXPECT_EQ(last.step(), 12u);
+  commit.set_epoch(2);
+  EXPECT_EQ(reason(from_grpc(stub->CommitCheckpoint(context().get(), commit, &done))), "STALE_EPOCH");
+}
+
 TEST_F(Service, RanksMeet) {
   const std::string name = running();
   std::thread late([&] {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 #include <thread>
 
@@ -403,6 +404,45 @@ TEST_P(Layouts, AnotherModelIsNamed) {
   const auto missing = check_has(*reader, tensors_of(model::parameter_groups(deeper), kKinds));
   EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(missing.message()), HasSubstr("layers." + std::to_string(deeper.layers() - 1)));
+}
+
+// Ranks that hold the same parts of the model write nearly as many bytes each, however odd the sizes.
+TEST(ShareOf, IsEvenOverTheReplicas) {
+  v1::ModelSpec model = gpt2();
+  model.set_layers(3);
+  model.set_hidden(96);
+  model.set_ffn(251);
+  model.set_vocab(1009);
+  for (const Cut& cut : std::vector<Cut>{{.dp = 2},
+                                         {.dp = 3},
+                                         {.dp = 7},
+                                         {.dp = 5, .zero = 2},
+                                         {.dp = 8, .zero = 3},
+                                         {.dp = 6, .zero = 1, .shard = 3},
+                                         {.tp = 2, .dp = 3},
+                                         {.tp = 4, .dp = 2, .zero = 1},
+                                         {.pp = 3, .dp = 3},
+                                         {.tp = 2, .pp = 2, .dp = 4, .zero = 3, .shard = 2}}) {
+    const v1::JobSpec spec = spec_of(model, cut);
+    std::map<std::pair<int, int>, std::vector<double>> bytes;  // By what is held alike: stage and slice.
+    for (int rank = 0; rank < static_cast<int>(cut.tp * cut.pp * cut.dp); ++rank) {
+      const auto mesh =
+          parallel::Mesh::of_rank(rank, static_cast<int>(cut.dp), static_cast<int>(cut.pp), static_cast<int>(cut.tp));
+      const plan::RunShape shape = plan::run_shape(spec, mesh);
+      const int group = shape.sharded() ? shape.layout.shards().count : 1;
+      double mine = 0;
+      for (const Piece& piece : share_of(shape.layout, shape.pieces(), mesh.dp_size / group, mesh.dp / group)) {
+        mine += 12.0 * static_cast<double>(piece.slice.count);
+      }
+      bytes[{mesh.pp, mesh.tp}].push_back(mine);
+    }
+    for (const auto& [held, of_ranks] : bytes) {
+      const double most = *std::max_element(of_ranks.begin(), of_ranks.end());
+      const double mean = std::accumulate(of_ranks.begin(), of_ranks.end(), 0.0) / static_cast<double>(of_ranks.size());
+      EXPECT_LE(most, 1.1 * mean) << cut << ", stage " << held.first << ", slice " << held.second;
+      EXPECT_GT(mean, 0) << cut;
+    }
+  }
 }
 
 }  // namespace

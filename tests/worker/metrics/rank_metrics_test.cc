@@ -110,6 +110,32 @@ TEST_F(RankMetricsTest, EvalAndCheckpoint) {
               HasSubstr("telar_checkpoint_last_success_timestamp_seconds{job_id=\"j1\",rank=\"0\"} 1700000001\n"));
 }
 
+// What is staged is no success yet, and what failed none at all.
+TEST_F(RankMetricsTest, StatesOfASave) {
+  metrics_.add("j1", plan(0));
+  metrics_.observe("j1", 1, 0, started());
+  const auto save = [&](v1::CheckpointReport::State state, uint64_t step, double stall) {
+    v1::RankEvent event;
+    v1::CheckpointReport& report = *event.mutable_checkpoint();
+    report.set_state(state);
+    report.set_step(step);
+    report.set_seconds(1.5);
+    report.set_stall_seconds(stall);
+    metrics_.observe("j1", 1, 0, event);
+  };
+  save(v1::CheckpointReport::STAGED, 10, 0.125);
+  EXPECT_THAT(page(), HasSubstr("telar_checkpoint_saves_total{job_id=\"j1\",rank=\"0\"} 0\n"));
+  save(v1::CheckpointReport::DURABLE, 10, 0.125);
+  save(v1::CheckpointReport::STAGED, 20, 0.25);
+  save(v1::CheckpointReport::FAILED, 20, 0.25);
+  const std::string text = page();
+  EXPECT_THAT(text, HasSubstr("telar_checkpoint_saves_total{job_id=\"j1\",rank=\"0\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("telar_checkpoint_failures_total{job_id=\"j1\",rank=\"0\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("telar_checkpoint_last_durable_step{job_id=\"j1\",rank=\"0\"} 10\n"));
+  EXPECT_THAT(text, HasSubstr("telar_checkpoint_stall_seconds_total{job_id=\"j1\",rank=\"0\"} 0.375\n"));
+  EXPECT_THAT(text, HasSubstr("telar_checkpoint_save_seconds_count{job_id=\"j1\",rank=\"0\"} 1\n"));
+}
+
 TEST_F(RankMetricsTest, CountsStepsThatAreNotFinite) {
   metrics_.add("j1", plan(0));
   metrics_.observe("j1", 1, 0, step(2));

@@ -53,6 +53,48 @@ TEST_F(CudaReplicaTest, LanesAndGraphsGiveTheBitsOfOpByOp) {
   }
 }
 
+// A snapshot behind each third step, with two in flight: the state of that step, and no other steps for it.
+TEST_F(CudaReplicaTest, SnapshotsHaveTheBitsOfTheirStep) {
+  constexpr uint64_t kSteps = 12;
+  const auto plain = create(Replica::Execution::kLanes, true);
+  std::vector<std::vector<float>> states(kSteps + 1);
+  for (uint64_t step = 1; step <= kSteps; ++step) {
+    ASSERT_TRUE(testing::submit(*plain, step).ok());
+    ASSERT_TRUE(plain->finish_step().ok());
+    states[step] = state_of(*plain);
+  }
+  for (const bool graphs : {false, true}) {
+    const auto replica = create(Replica::Execution::kLanes, graphs);
+    ASSERT_TRUE(replica->prepare_snapshots(replica->pieces(), UINT64_MAX).ok());
+    const auto expect_state_of = [&](uint64_t step) {
+      ASSERT_TRUE(replica->snapshot()->wait().ok());
+      std::vector<float> all;
+      for (size_t kind = 0; kind < 3; ++kind) {
+        for (const parallel::Piece& piece : replica->pieces()) {
+          std::vector<float> part(static_cast<size_t>(piece.slice.count));
+          ASSERT_TRUE(replica->snapshot()->read(kind, piece, part).ok());
+          all.insert(all.end(), part.begin(), part.end());
+        }
+      }
+      EXPECT_TRUE(all == states[step]) << "step " << step << ", graphs " << graphs;
+    };
+    for (uint64_t step = 1; step <= kSteps; ++step) {
+      if (step % 3 == 0 && step > 3) expect_state_of(step - 3);
+      ASSERT_TRUE(testing::submit(*replica, step).ok());
+      const absl::Status taken = step % 3 == 0 ? replica->take_snapshot() : absl::OkStatus();
+      ASSERT_TRUE(taken.ok()) << taken;
+      if (replica->in_flight() < 2) continue;
+      const auto result = replica->finish_step();
+      ASSERT_TRUE(result.ok()) << result.status();
+      EXPECT_TRUE(result->held == 0 || (step - 1) % 3 == 1) << step;
+    }
+    ASSERT_TRUE(replica->finish_step().ok());
+    expect_state_of(kSteps);
+    EXPECT_TRUE(state_of(*replica) == states[kSteps]);
+    EXPECT_EQ(replica->graph_state().captured, graphs) << replica->graph_state().why_not;
+  }
+}
+
 // With cuDNN's attention, whose backward adds by atomics.
 TEST_F(CudaReplicaTest, HalfPrecisionStepsAreCapturedAndClose) {
   for (const v1::Precision precision : {v1::BF16, v1::FP16}) {

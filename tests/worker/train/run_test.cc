@@ -423,6 +423,64 @@ TEST_F(RunTest, TheSequentialExecutorGivesTheSameBits) {
   EXPECT_EQ(read(shard("lanes", "00000020")), read(shard("sequential", "00000020")));
 }
 
+// Training that goes on beside its saves computes what one that waits for them does, and saves the same.
+TEST_F(RunTest, SavesBesideTrainingAreThoseThatItWaitsFor) {
+  v1::RankPlan waits = plan("waits", 25), beside = plan("beside", 25);
+  waits.mutable_spec()->mutable_checkpoint()->set_async(false);
+  for (v1::RankPlan* made : {&waits, &beside}) {
+    made->mutable_spec()->mutable_checkpoint()->set_every_steps(5);
+    made->mutable_spec()->mutable_checkpoint()->set_keep(9);
+    made->mutable_spec()->mutable_eval()->set_every_steps(10);
+    ASSERT_TRUE(run_plan(*made).ok());
+  }
+  EXPECT_EQ(losses("beside"), losses("waits"));
+  for (const char* step : {"00000005", "00000010", "00000015", "00000020", "00000025"}) {
+    EXPECT_TRUE(read(shard("beside", step)) == read(shard("waits", step))) << step;
+    nlohmann::json told = manifest("beside", step), want = manifest("waits", step);
+    for (nlohmann::json* one : {&told, &want}) {
+      for (const char* differs : {"spec", "epoch", "manifest_crc32c"}) one->erase(differs);
+    }
+    EXPECT_EQ(told, want);
+  }
+  // Each with its state, in order, once per run; metrics.jsonl tells those that are over.
+  std::vector<std::string> states;
+  std::ifstream events(root_ / "events.jsonl");
+  for (std::string line; std::getline(events, line);) {
+    const auto event = nlohmann::json::parse(line);
+    if (event.contains("checkpoint")) states.push_back(event["checkpoint"]["state"].get<std::string>());
+  }
+  EXPECT_EQ(states.size(), 20u);
+  EXPECT_EQ(std::count(states.begin(), states.end(), "DURABLE"), 10);
+  const std::string metrics = read(root_ / "beside" / "metrics.jsonl");
+  EXPECT_THAT(metrics, HasSubstr("{\"step\":25,\"saved\":true,\"save_seconds\":"));
+}
+
+TEST_F(RunTest, ARankAloneAsksTheCoordinatorTooIfThereIsOne) {
+  fakes::FakeRendezvous coordinator;
+  v1::RankPlan made = plan("a", 20);
+  made.set_rendezvous_address(coordinator.address());
+  ASSERT_TRUE(run_plan(made).ok());
+  EXPECT_EQ(coordinator.checkpoints.asked, 2);
+  EXPECT_TRUE(fs::exists(shard("a", "00000020")));
+  // What an epoch had decided and could not rename, the next one publishes.
+  fs::rename(root_ / "a" / "ckpt" / "step-00000020", root_ / "a" / "ckpt" / ".tmp-step-00000020-1");
+  v1::RankPlan next = plan("a", 30);
+  next.set_rendezvous_address(coordinator.address());
+  const size_t before = losses("a").size();
+  ASSERT_TRUE(run_plan(next).ok());
+  EXPECT_EQ(before, 20u);
+  EXPECT_THAT(read(root_ / "events.jsonl"),
+              HasSubstr("\"resumed_from\":\"" + (root_ / "a/ckpt/step-00000020").string()));
+  // An epoch that is over saves nothing; the end of the run tells.
+  coordinator.checkpoints.stale = true;
+  v1::RankPlan late = plan("b", 4);
+  late.set_rendezvous_address(coordinator.address());
+  const auto outcome = run_plan(late);
+  EXPECT_EQ(class_of(outcome.status()), v1::STORAGE) << outcome.status();
+  EXPECT_THAT(std::string(outcome.status().message()), HasSubstr("the current epoch is another"));
+  EXPECT_FALSE(fs::exists(shard("b", "00000004")));
+}
+
 TEST_F(RunTest, FallsBackToTheNewestCheckpointThatIsWhole) {
   ASSERT_TRUE(run_plan(plan("a", 30)).ok());
   const std::string want = read(shard("a", "00000030"));

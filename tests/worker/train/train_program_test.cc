@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <set>
 
 #include "tests/worker/train/ranks.h"
 #include "worker/plan/resolve.h"
@@ -189,6 +190,39 @@ TEST_P(TrainProgramTest, GradientNormIsThatOfTheLogicalGradients) {
       const std::string norm = "step" + std::to_string(step) + "/grad_norm";
       EXPECT_NEAR(record.at(norm)[0], std::sqrt(squares), 1e-5 * std::sqrt(squares));
     }
+  }
+}
+
+// A save copies masters, moments and counts while the next step gets as far as its gate. Before it nothing writes them,
+// but a gather that leaves the rank's own part of whole fp32 weights as it is.
+TEST_P(TrainProgramTest, NothingThatASaveCopiesIsWrittenBeforeTheGate) {
+  const v1::JobSpec spec = spec_of(GetParam(), v1::MemorySpec::NONE);
+  for (int rank = 0; rank < static_cast<int>(spec.resources().devices()); ++rank) {
+    const plan::RunShape shape = plan::run_shape(spec, testing::mesh_of(spec, rank));
+    const auto train = plan::record_train(shape);
+    std::set<engine::BufferId> saved = {train->state.step.buffer()};
+    for (const auto* tensors : {&train->state.master, &train->state.exp_avg, &train->state.exp_avg_sq}) {
+      for (const engine::Tensor& bucket : tensors->buckets()) saved.insert(bucket.buffer());
+    }
+    bool gate = false;
+    int updates = 0;
+    for (const engine::Op& op : train->program.ops()) {
+      gate = gate || op.gate;
+      EXPECT_TRUE(!op.gate || op.lane.kind == engine::LaneKind::kCompute);
+      const bool gathers = op.comm && op.comm->kind == engine::CommKind::kAllGather;
+      for (const engine::Access& access : op.accesses) {
+        if (!access.writes() || !saved.contains(access.buffer)) continue;
+        if (gathers && shape.weights_are_masters()) {
+          EXPECT_EQ(op.accesses[0].buffer, access.buffer) << op.name;  // In place.
+          continue;
+        }
+        EXPECT_TRUE(gate) << op.name;
+        EXPECT_EQ(op.lane.kind, engine::LaneKind::kCompute) << op.name;
+        ++updates;
+      }
+    }
+    EXPECT_TRUE(gate);
+    EXPECT_GT(updates, 3);
   }
 }
 

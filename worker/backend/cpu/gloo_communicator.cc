@@ -266,7 +266,8 @@ absl::Status GlooCommunicator::all_gather(Stream&, In x, Out y) {
     const bool fits = x.bytes() <= inline_bytes_;
     if (size_ > 1) status = exchange(header, fits ? Bytes(x.data, x.bytes()) : Bytes());
     if (!status.ok()) return status;
-    if (x.bytes() > 0) std::memmove(y.data + parts.offset(rank()), x.data, x.bytes());
+    std::byte* const own = y.data + parts.offset(rank());
+    if (x.bytes() > 0 && own != x.data) std::memmove(own, x.data, x.bytes());  // In place others may be reading it.
     if (size_ == 1 || x.bytes() == 0) return status;
     if (!fits) {
       gather_parts(parts, y.data);

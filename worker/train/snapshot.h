@@ -1,0 +1,81 @@
+// What a rank saves, copied behind a step into pinned memory of the host: the copy runs beside the next step, of which
+// only the update waits for it, and is read while many more steps do. The memory is taken once, at the start, and never
+// grows.
+//
+//   origin    [step 7] record                 [step 8: forward, backward | gate, update]
+//   snapshot           wait, copy, record ----------------------------------^
+//   a writer                        wait() ............ read(), read(), ...
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/backend/device.h"
+#include "worker/engine/gate.h"
+#include "worker/parallel/flat_layout.h"
+
+namespace telar::train {
+
+class Snapshot {
+ public:
+  // Flat f32 tensors of one layout, such as masters and moments, by number.
+  struct Sources {
+    size_t kinds = 0;
+    // Where a piece begins on the device; the pieces of a bucket are as far apart there as their `first` say.
+    std::function<const std::byte*(size_t kind, const parallel::Piece& piece)> locate;
+    std::span<const std::byte> extra;  // Copied along: a few bytes on the device.
+  };
+
+  // For `pieces`, in storage order as FlatLayout::pieces() and share_of() give them. RESOURCE_EXHAUSTED, with the sum
+  // and what is free, when the host has less than that.
+  static absl::StatusOr<std::unique_ptr<Snapshot>> create(backend::Device& device,
+                                                          std::span<const parallel::Piece> pieces,
+                                                          const Sources& sources, uint64_t available_bytes);
+  ~Snapshot();
+
+  // To be set in the executor whose runs overwrite the sources.
+  engine::Gate& gate() { return *gate_; }
+  // Copies behind what `origin` was given so far. Everybody must be done with the copy before. By the thread that
+  // submits runs.
+  void take(backend::Stream& origin);
+  // Blocks until what was taken is on the host. By another thread, if that is the only one.
+  absl::Status wait() { return lane_->synchronize(); }
+  // Blocks until nothing reads the sources any more; by the thread that submits.
+  absl::Status release_sources() { return copied_->synchronize(); }
+
+  // When wait() has returned; any number of threads. A part of what is held.
+  absl::Status read(size_t kind, const parallel::Piece& piece, std::span<float> out) const;
+  std::span<const std::byte> extra() const { return {memory_->data() + extra_offset_, extra_.size()}; }
+  uint64_t bytes() const { return memory_->bytes(); }
+
+ private:
+  // Elements of a bucket that are copied as one: pieces, and padding between them.
+  struct Run {
+    int bucket = 0;
+    parallel::Range range;
+    uint64_t offset = 0;                   // Bytes, in the memory of a kind.
+    std::vector<const std::byte*> device;  // By kind.
+  };
+  Snapshot() = default;
+  static std::vector<Run> runs_of(std::span<const parallel::Piece> pieces, const Sources& sources);
+
+  std::vector<Run> runs_;  // By bucket and range.
+  size_t kinds_ = 0;
+  uint64_t kind_bytes_ = 0, extra_offset_ = 0;
+  std::span<const std::byte> extra_;
+  std::unique_ptr<backend::Memory> memory_;
+  std::unique_ptr<backend::Event> behind_, copied_;
+  std::unique_ptr<engine::Gate> gate_;
+  std::unique_ptr<backend::Stream> lane_;
+};
+
+// OK, or how `bytes`, twelve a parameter, do not fit.
+absl::Status check_host_memory(uint64_t parameters, uint64_t bytes, uint64_t available_bytes);
+
+}  // namespace telar::train
