@@ -30,7 +30,6 @@ void add_failure(Draft& draft, uint32_t rank, v1::FailureClass failure_class, co
 
 bool died_of_our_stop(const Draft& draft, int exit_code, std::chrono::milliseconds grace) {
   if (!ending(draft.job().state())) return false;
-  if (exit_code == kTerminated) return true;
   return exit_code == kKilled && draft.now() >= cluster::to_wall(draft.record().stop_time()) + grace;
 }
 
@@ -39,10 +38,13 @@ void judge_exit(Draft& draft, const v1::RankStatus& status, bool told_to_stop, s
   RankRecord& rank = record_of(draft, status.rank());
   const int code = status.exit_code();
   const bool stopping = ending(draft.job().state());
-  if (code == kInterrupted || (code == 0 && rank.interrupted())) {
+  const bool unborn = code == kTerminated;  // A rank that has begun to run waits for SIGTERM and does not die of it.
+  if (code == kInterrupted || unborn || (code == 0 && rank.interrupted())) {
     rank.set_interrupted(true);
-    if (!stopping || !told_to_stop)
-      add_failure(draft, status.rank(), v1::FAILURE_CLASS_UNSPECIFIED, "its state is saved");
+    if (!stopping || !told_to_stop) {
+      add_failure(draft, status.rank(), v1::FAILURE_CLASS_UNSPECIFIED,
+                  unborn ? "ended by SIGTERM before it began" : "its state is saved");
+    }
     return;
   }
   if (code == 0) {

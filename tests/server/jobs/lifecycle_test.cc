@@ -166,6 +166,17 @@ TEST_F(Lifecycle, AnInterruptedRankCostsNothing) {
   EXPECT_EQ(get(name).node_restarts(), 0u);
 }
 
+// As by the shutdown of its worker, in the first moment of the process.
+TEST_F(Lifecycle, ARankThatSigtermMetBeforeItBeganCostsNothing) {
+  const std::string name = running();
+  FakeWorker::die(b_.rank(name, 1, 2), 143, v1::CRASH, "killed by signal 15");
+  run();
+  run();
+  EXPECT_EQ(state(name), "RUNNING");
+  EXPECT_EQ(get(name).epoch(), 2u);
+  EXPECT_EQ(get(name).restarts(), 0u);
+}
+
 TEST_F(Lifecycle, OurOwnKillIsNoFailure) {
   const std::string name = running();
   a_.obeys_stop = b_.obeys_stop = false;
