@@ -204,7 +204,7 @@ TEST_F(CommitTest, WhatIsDecidedSurvivesACrashAtEveryOperation) {
     EXPECT_TRUE(!saved.ok() || found.checkpoint->manifest().step == 20);
     if (over) break;
   }
-  EXPECT_GT(forwarded, {});
+  EXPECT_GT(forwarded, 0);
 }
 
 TEST_F(CommitTest, NobodyIsAskedWhereNothingWasLeft) {

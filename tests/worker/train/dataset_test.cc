@@ -64,7 +64,7 @@ TEST_F(DatasetTest, MegatronsFiles) {
   use(v1::DataSpec::MEGATRON, dir_.file("x.bin"));
   const auto set = open_dataset(spec_);
   ASSERT_TRUE(set.ok()) << set.status();
-  EXPECT_EQ(set->train_source->size(), 42u);
+  EXPECT_EQ(set->opened.at(0).tokens->size(), 42u);
   EXPECT_EQ(set->tokenizer, nullptr);
 }
 

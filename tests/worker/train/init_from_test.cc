@@ -92,7 +92,8 @@ void compare(const std::string& path, const v1::ModelSpec& model, const Layout& 
   plan.set_run_dir(fs::path(path).parent_path() / "run");
   plan.set_world_size(plan.spec().resources().devices());
   testing::on_all_ranks(plan.spec(), {.bucket_elements = 1}, [&](int, Replica& replica) {
-    const SavedState saved(plan);
+    checkpoint::LocalCommitter alone;
+    const SavedState saved(plan, alone);
     const auto weights = saved.open_weights(path);
     ASSERT_TRUE(weights.ok()) << weights.status();
     ASSERT_TRUE(saved.load_weights(**weights, replica).ok());
@@ -262,15 +263,16 @@ TEST_P(InitFromTest, EveryLayoutGivesPyTorchsNumbers) {
   // It holds no moments, so that nothing can be resumed from it; and what does not fit is a mistake in the spec.
   v1::RankPlan plan;
   *plan.mutable_spec() = spec_of(model, kLayouts[0]);
-  const absl::Status resumed = SavedState(plan).check_state(ours);
+  checkpoint::LocalCommitter alone;
+  const absl::Status resumed = SavedState(plan, alone).check_state(ours);
   EXPECT_EQ(class_of(resumed), v1::CONFIG);
   EXPECT_THAT(std::string(resumed.message()), HasSubstr("weights only"));
   plan.mutable_spec()->mutable_model()->set_ffn(96);
   for (const std::string& one : {path, ours, root_.string() + "/none"}) {
-    const auto weights = SavedState(plan).open_weights(one);
+    const auto weights = SavedState(plan, alone).open_weights(one);
     EXPECT_EQ(class_of(weights.status()), v1::CONFIG) << weights.status();
   }
-  EXPECT_THAT(std::string(SavedState(plan).open_weights(path).status().message()), HasSubstr("model.ffn is "));
+  EXPECT_THAT(std::string(SavedState(plan, alone).open_weights(path).status().message()), HasSubstr("model.ffn is "));
 }
 INSTANTIATE_TEST_SUITE_P(Models, InitFromTest, ::testing::ValuesIn(kConfigs),
                          [](const auto& model) { return model.param.first; });

@@ -86,7 +86,7 @@ class SavesTest : public ::testing::Test {
       EXPECT_FALSE(saves_->may_stage());
     }
     ASSERT_TRUE(replica_->finish_step().ok());
-    if (due) saves_->write({number, 4 * number, {{"web", number}}});
+    if (due) saves_->write({number, 4 * number, {}, {{"web", number}}});
   }
   // All that is told from now on until so many saves are over.
   std::vector<Report> reports(int over) {
@@ -149,7 +149,7 @@ TEST_F(SavesTest, WritesWhatABlockingSaveWrites) {
   EXPECT_EQ(saves_->host_bytes(), 0u);
   step(1, false);
   step(2, false);
-  ASSERT_TRUE(saves_->save_now({2, 8, {{"web", 2}}}).ok());
+  ASSERT_TRUE(saves_->save_now({2, 8, {}, {{"web", 2}}}).ok());
   EXPECT_THAT(told(reports(1)), ElementsAre("STAGED 2", "DURABLE 2"));
   const auto blocking = contents();
   for (const auto delay : {std::chrono::microseconds(0), std::chrono::microseconds(500)}) {
