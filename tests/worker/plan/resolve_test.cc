@@ -73,9 +73,8 @@ TEST(Resolve, MegatronsDataIsIds) {
   spec.mutable_model()->set_vocab(50257);
   EXPECT_THAT(resolve(spec, v1::ResourceSpec::CPU), IsEmpty());
   EXPECT_EQ(spec.tokenizer().kind(), v1::TokenizerSpec::NONE);
-  spec.mutable_tokenizer()->set_kind(v1::TokenizerSpec::BYTE);
-  EXPECT_THAT(resolve(spec, v1::ResourceSpec::CPU),
-              ElementsAre(Field(&SpecProblem::description, HasSubstr("byte does not go with data.format megatron"))));
+  spec.mutable_tokenizer()->set_kind(v1::TokenizerSpec::BYTE);  // It may have made the ids.
+  EXPECT_THAT(resolve(spec, v1::ResourceSpec::CPU), IsEmpty());
 }
 
 TEST(Resolve, KeepsTheChosenRecomputeAndRefusesAnUnknownOne) {

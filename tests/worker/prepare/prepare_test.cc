@@ -277,7 +277,7 @@ TEST_F(PrepareTest, OptionsAreChecked) {
   EXPECT_EQ(failed(request).code(), absl::StatusCode::kNotFound);
   request = options({input});
   request.tokenizer.set_kind(v1::TokenizerSpec::NONE);
-  EXPECT_THAT(text(failed(request)), HasSubstr("tokenizer none"));
+  EXPECT_THAT(text(failed(request)), HasSubstr("tokenizer.kind: none"));
   EXPECT_FALSE(fs::exists(request.out)) << "made before all was checked";
 }
 
