@@ -38,8 +38,8 @@ struct Dataset {
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // Null when the data is ids already.
 };
 
-// Errors are of class DATA and name the file, and the source where there are several; one of them is a model.vocab below
-// the tokenizer's.
+// Errors are of class DATA and name the file, and the source where there are several; one of them is a model.vocab
+// below the tokenizer's.
 absl::StatusOr<Dataset> open_dataset(const v1::JobSpec& spec);
 
 }  // namespace telar::train

@@ -25,7 +25,7 @@ namespace telar::train {
 struct Position {
   uint64_t step = 0;
   uint64_t consumed_samples = 0;
-  std::optional<double> eval_loss;  // Of an evaluation behind this very step; finite.
+  std::optional<double> eval_loss;                   // Of an evaluation behind this very step; finite.
   std::map<std::string, uint64_t> consumed_sources;  // Of them, each source's, where the data has several.
 };
 

@@ -82,9 +82,9 @@ TEST(SetScalarTest, EnumsInAnyCaseButNotUnspecified) {
   const auto* format = data.GetDescriptor()->FindFieldByName("format");
   EXPECT_EQ(set_scalar(data, format, "Llmc-Bin"), "");
   EXPECT_EQ(data.format(), v1::DataSpec::LLMC_BIN);
-  EXPECT_EQ(set_scalar(data, format, "format_unspecified"), "want one of text, llmc_bin");
-  EXPECT_EQ(set_scalar(data, format, "2"), "want one of text, llmc_bin");
-  EXPECT_EQ(set_scalar(data, format, "txt"), "want one of text, llmc_bin; did you mean 'text'?");
+  EXPECT_EQ(set_scalar(data, format, "format_unspecified"), "want one of text, llmc_bin, megatron, prepared");
+  EXPECT_EQ(set_scalar(data, format, "2"), "want one of text, llmc_bin, megatron, prepared");
+  EXPECT_EQ(set_scalar(data, format, "txt"), "want one of text, llmc_bin, megatron, prepared; did you mean 'text'?");
 }
 
 }  // namespace

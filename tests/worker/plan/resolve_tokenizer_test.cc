@@ -80,15 +80,13 @@ TEST(ResolveTokenizer, OptionsGoWithTheKindsThatHaveThem) {
                   "spec.tokenizer.pattern: not given; use gpt2, cl100k, o200k, llama3 or a regular expression"));
   test.tokenizer.set_kind(v1::TokenizerSpec::NONE);
   test.tokenizer.set_pattern("gpt2");
-  test.tokenizer.set_end_of_document("</s>");
   (*test.tokenizer.mutable_special_tokens())["<x>"] = 1;
   EXPECT_THAT(
       test.problems(),
       ElementsAre("spec.tokenizer.path: does not go with tokenizer.kind none",
                   "spec.tokenizer.pattern: does not go with tokenizer.kind none; only tiktoken files leave it open",
                   "spec.tokenizer.special_tokens: do not go with tokenizer.kind none; only tiktoken files leave "
-                  "them open",
-                  "spec.tokenizer.end_of_document: does not go with tokenizer.kind none"));
+                  "them open"));
   Case whole{v1::DataSpec::MEGATRON, {}};
   whole.tokenizer.set_path("/t/a.tiktoken");
   whole.tokenizer.set_pattern("llama3");

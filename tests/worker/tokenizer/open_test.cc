@@ -34,8 +34,9 @@ std::unique_ptr<Tokenizer> golden(const std::string& name) {
 
 class OpenTest : public testing::Test {
  protected:
-  OpenTest() : folder_(std::filesystem::path(testing::TempDir()) / "telar_open_test") {
-    std::filesystem::create_directories(folder_);
+  OpenTest() {
+    std::string pattern = testing::TempDir() + "/telar-open-XXXXXX";
+    folder_ = ::mkdtemp(pattern.data());
   }
   ~OpenTest() override { std::filesystem::remove_all(folder_); }
 
@@ -51,7 +52,7 @@ class OpenTest : public testing::Test {
     return made.ok() ? "" : std::string(made.status().message());
   }
 
-  const std::filesystem::path folder_;
+  std::filesystem::path folder_;
 };
 
 TEST_F(OpenTest, AnyBytesComeBackFromByteLevelTokenizers) {

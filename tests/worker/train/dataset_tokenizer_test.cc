@@ -3,6 +3,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <string>
+
+#include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +17,8 @@ using testing::HasSubstr;
 
 class DatasetTokenizerTest : public testing::Test {
  protected:
-  DatasetTokenizerTest() : shard_(std::filesystem::path(testing::TempDir()) / "telar_dataset_tokenizer_test.bin") {
+  DatasetTokenizerTest()
+      : shard_(std::filesystem::path(testing::TempDir()) / ("telar-dataset-" + std::to_string(::getpid()) + ".bin")) {
     uint32_t header[256] = {20240520, 1, 400};  // An llm.c shard of 400 zeros.
     std::ofstream file(shard_, std::ios::binary);
     file.write(reinterpret_cast<const char*>(header), sizeof(header));
