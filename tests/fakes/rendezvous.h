@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,13 @@ class FakeCheckpoints final : public v1::Checkpoints::Service {
   std::atomic<bool> away{false};
   std::atomic<bool> stale{false};
   std::atomic<int> asked{0};
+
+  // The last decision about a job: epoch and step.
+  std::optional<std::pair<uint64_t, uint64_t>> decided(const std::string& job) {
+    const std::lock_guard lock(mutex_);
+    const auto found = decided_.find(job);
+    return found == decided_.end() ? std::nullopt : std::optional(found->second);
+  }
 
   grpc::Status CommitCheckpoint(grpc::ServerContext*, const v1::CommitCheckpointRequest* request,
                                 v1::CommitCheckpointResponse*) override {

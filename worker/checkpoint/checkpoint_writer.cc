@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -36,6 +37,12 @@ bool has(const Names& sorted, const std::string& name) {
 
 // For the others to read how it ended. Nothing but tidiness depends on it.
 constexpr std::chrono::milliseconds kLeaving = std::chrono::seconds(10);
+
+constexpr const char* kUntold = "telar.dev/untold";
+absl::Status as_untold(absl::Status status) {
+  status.SetPayload(kUntold, absl::Cord("1"));
+  return status;
+}
 
 double seconds(std::chrono::milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
@@ -74,6 +81,8 @@ uint64_t part_bytes(const TensorPart& part) {
 }
 
 }  // namespace
+
+bool untold(const absl::Status& status) { return status.GetPayload(kUntold).has_value(); }
 
 CheckpointWriter::CheckpointWriter(FileSystem& files, std::string run_dir, uint64_t step, uint64_t attempt,
                                    uint64_t shard_bytes, Peers peers, Writing writing)
@@ -123,8 +132,7 @@ absl::Status CheckpointWriter::begin() {
   const auto made = board_.make();  // Even then, so that the others need not wait in vain.
   if (status.ok()) status = made;
   if (status.ok()) status = board_.post(kBegun, "");
-  if (!status.ok()) tell(status).IgnoreError();
-  return status;
+  return status.ok() ? status : tell_failure(status);
 }
 
 absl::Status CheckpointWriter::await_begin() {
@@ -137,7 +145,7 @@ absl::Status CheckpointWriter::await_begin() {
   }
   if (status.ok() && has(names, kFailed)) return verdict();
   awaited_ = status.ok();
-  return status;
+  return status.ok() ? status : as_untold(status);
 }
 
 absl::Status CheckpointWriter::fence() const {
@@ -220,9 +228,9 @@ absl::StatusOr<PublishResult> CheckpointWriter::publish(Manifest info, const Ret
   manifest_.spec_json = std::move(info.spec_json);
   manifest_.layout = info.layout;
   const auto status = write_and_commit();
+  if (!status.ok()) return alone() ? status : tell_failure(status);
   const auto told = alone() ? absl::OkStatus() : tell(status);
-  if (!status.ok()) return status;
-  if (!told.ok()) return told;  // The others wait in vain: better to end than to let them.
+  if (!told.ok()) return as_untold(told);
   if (auto pointed = point_latest(files_, run_dir_, step_, attempt_); !pointed.ok()) {
     result_.warnings.push_back(pointed);
   }
@@ -308,8 +316,7 @@ absl::Status CheckpointWriter::write_and_hand_in() {
     Names names;
     const auto over = board_.wait([](const Names& seen) { return has(seen, kFailed); }, {}, names);
     if (over.ok()) return verdict();
-    tell(status).IgnoreError();
-    return status;
+    return tell_failure(status);
   }
   awaited_ = false;
   return verdict();
@@ -342,6 +349,16 @@ absl::Status CheckpointWriter::tell(const absl::Status& status) {
   awaited_ = false;
   if (status.ok()) return board_.show(kPublished);
   return board_.post(leads() ? kFailed : failed_message(peers_.rank), to_message(status));
+}
+
+// On a disk that is full there is no room for the news while the files are there that filled it.
+absl::Status CheckpointWriter::tell_failure(absl::Status status) {
+  auto told = tell(status);
+  if (!told.ok() && temp_exists_ && discard(files_, temp_, attempt_).ok()) {
+    temp_exists_ = false;
+    told = tell(status);
+  }
+  return told.ok() ? status : as_untold(std::move(status));
 }
 
 void CheckpointWriter::close_board() {

@@ -64,6 +64,10 @@ struct PublishResult {
       warnings;  // What went wrong without harm: the LATEST hint, retention, sweeping. To be logged.
 };
 
+// The error of a save of which the other ranks could not be told: they wait for this one until their patience is over,
+// unless it ends.
+bool untold(const absl::Status& status);
+
 // One save of one step. Not for several threads. A writer that is destroyed unpublished takes its files away.
 //
 // `attempt` is the allocation epoch. Attempts fence each other: a writer refuses (FAILED_PRECONDITION) when a greater
@@ -132,6 +136,7 @@ class CheckpointWriter {
   absl::Status take_fragment(int rank);
   absl::Status verdict();
   absl::Status tell(const absl::Status& status);
+  absl::Status tell_failure(absl::Status status);
   void close_board();
   absl::Status commit();
   absl::Status decide();

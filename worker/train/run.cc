@@ -304,6 +304,7 @@ class Run {
   absl::Status submit_one(data::BatchLoader& loader, Pace& pace) {
     const bool stages = stages_behind(submitted_ + 1);
     if (stages) pace.checkpoint_stall += saves_->make_room();
+    if (const absl::Status told = saves_->check_told(); !told.ok()) return told;
     const auto batch = loader.next();
     if (!batch.ok()) return with_class(v1::DATA, batch.status());
     pace.data_wait += batch->waited_seconds;
@@ -457,7 +458,8 @@ class Run {
     saved_step_ = outcome_.step;
     if (!saves_->async()) return saves_->save_now(position());
     saves_->make_room();
-    const absl::Status status = saves_->stage(outcome_.step);
+    absl::Status status = saves_->check_told();
+    if (status.ok()) status = saves_->stage(outcome_.step);
     if (status.ok()) saves_->write(position());
     return status;
   }

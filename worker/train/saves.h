@@ -55,6 +55,9 @@ class Saves {
   // Seconds that it waited. With a coordinator that does not answer the save under way is given up after a while:
   // training goes on without it, and its place is another's.
   double make_room();
+  // An error, of class STORAGE: other ranks wait for a save that this one could not tell them it has given up. To be
+  // asked behind make_room(): going on, it would wait for them in the step that they wait before.
+  absl::Status check_told() const;
   absl::Status stage(uint64_t step);
   void write(const Position& position);
   // A step's update waited for the last copy.
@@ -95,7 +98,7 @@ class Saves {
   std::map<uint64_t, double> stalls_;  // By step whose save it was for.
 
   std::atomic<bool> give_up_{false};
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_:
   std::optional<Task> task_;  // To be done, or being done.
@@ -104,6 +107,7 @@ class Saves {
   uint64_t last_step_ = 0;  // Of the last save that is over.
   absl::Status last_;       // How it ended.
   int failures_ = 0;        // In a row.
+  absl::Status untold_;
   std::thread thread_;
 };
 

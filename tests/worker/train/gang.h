@@ -25,6 +25,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/fakes/rendezvous.h"
+#include "worker/checkpoint/run_files.h"
 #include "worker/plan/resolve.h"
 
 namespace telar::train::testing {
@@ -161,6 +162,12 @@ class GangTest : public ::testing::Test {
     return codes;
   }
 
+  // The step that the epoch was told it may publish and has not given its name; 0: none.
+  uint64_t decided_only(const std::string& run) {
+    const auto decided = rendezvous_.checkpoints.decided("projects/default/jobs/gang");
+    if (!decided || decided->first != epoch_) return 0;
+    return fs::exists(root_ / run / "ckpt" / checkpoint::temp_name(decided->second, epoch_)) ? decided->second : 0;
+  }
   // Of the epoch that was started last.
   std::string events_path(uint32_t rank) const {
     return (root_ / absl::StrCat("events-", epoch_, "-", rank, ".jsonl")).string();
