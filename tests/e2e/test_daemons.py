@@ -1,6 +1,7 @@
 """Daemons come and go; jobs stay."""
 import contextlib
 import os
+import re
 import signal
 import sqlite3
 import time
@@ -92,7 +93,10 @@ class CoordinatorTest(unittest.TestCase):
             self.assertEqual((watch.returncode, logs.returncode), (0, 0))
             self.assertEqual(followed, cluster.telar("logs", job).stdout)
             for step in range(50, LONG + 1, 50):
-                self.assertEqual(sum(f"checkpoint at step {step}:" in line for line in history), 1, f"step {step}: {history}")
+                # Published, or given up loudly for the next one: nobody was there to decide. Either is told once.
+                told = [line for line in history if re.search(rf"checkpoint at step {step}(:| FAILED: .* in vain)", line)]
+                self.assertEqual(len(told), 1, f"step {step}: {history}")
+            self.assertTrue(any(f"checkpoint at step {LONG}:" in line for line in history), history)
 
 
 class WorkerTest(unittest.TestCase):
