@@ -27,14 +27,12 @@ absl::StatusOr<std::string> find_checkpoint(Context& context, const std::string&
 CheckpointLine look_at(const std::string& path);
 CheckpointLine line_of(const checkpoint::CheckpointReader& reader);
 
-// Prints the error of a file or argument; kDiffers for damage, else as report().
-int report_checkpoint(Context& context, const absl::Status& status);
 // With -o json or yaml prints the value and returns true.
 bool print_json(Context& context, const nlohmann::ordered_json& value);
 
 int ckpt_ls(Context& context, const std::string& run);
 int ckpt_show(Context& context, const std::string& checkpoint);
-// Reads every byte. kDiffers when one is damaged.
+// Reads every byte. kDamaged when one is damaged.
 int ckpt_verify(Context& context, const std::string& target);
 // kDiffers when they differ in any bit of a tensor, in where they stand, or in their specs.
 int ckpt_diff(Context& context, const std::string& a, const std::string& b);

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/commands/ckpt.h"
 #include "client/commands/exit_codes.h"
+#include "client/commands/report.h"
 
 namespace telar::client {
 namespace {
@@ -49,11 +50,11 @@ absl::StatusOr<CheckpointDifference> compare(const std::string& a, const std::st
 
 int ckpt_diff(Context& context, const std::string& a, const std::string& b) {
   const auto in_a = find_checkpoint(context, a, RunMeans::kNewest);
-  if (!in_a.ok()) return report_checkpoint(context, in_a.status());
+  if (!in_a.ok()) return report_file(context, in_a.status());
   const auto in_b = find_checkpoint(context, b, RunMeans::kNewest);
-  if (!in_b.ok()) return report_checkpoint(context, in_b.status());
+  if (!in_b.ok()) return report_file(context, in_b.status());
   const auto difference = compare(*in_a, *in_b);
-  if (!difference.ok()) return report_checkpoint(context, difference.status());
+  if (!difference.ok()) return report_file(context, difference.status());
   if (!print_json(context, difference_json(*difference))) {
     context.out() << "A: " << *in_a << "\nB: " << *in_b << "\n"
                   << difference_page(*difference, context.wide(), context.header());

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/commands/ckpt.h"
 #include "client/commands/exit_codes.h"
+#include "client/commands/report.h"
 #include "worker/checkpoint/run_files.h"
 
 namespace telar::client {
@@ -43,14 +44,14 @@ absl::StatusOr<std::vector<CheckpointLine>> lines_of(const std::string& run_dir)
 
 int ckpt_ls(Context& context, const std::string& run) {
   const auto target = find_target(context, run);
-  if (!target.ok()) return report_checkpoint(context, target.status());
+  if (!target.ok()) return report_file(context, target.status());
   absl::StatusOr<std::vector<CheckpointLine>> lines;
   if (target->checkpoint.empty()) {
     lines = lines_of(target->run_dir);
   } else {
     lines = std::vector<CheckpointLine>{look_at(target->checkpoint)};
   }
-  if (!lines.ok()) return report_checkpoint(context, lines.status());
+  if (!lines.ok()) return report_file(context, lines.status());
   auto json = nlohmann::ordered_json::array();
   for (const CheckpointLine& line : *lines) json.push_back(checkpoint_json(line));
   if (print_json(context, {{"checkpoints", json}})) return kOk;

@@ -4,6 +4,7 @@
 #include "absl/strings/str_join.h"
 #include "client/commands/ckpt.h"
 #include "client/commands/exit_codes.h"
+#include "client/commands/report.h"
 #include "worker/checkpoint/safetensors.h"
 
 namespace telar::client {
@@ -41,9 +42,9 @@ void fill(const checkpoint::Manifest& manifest, CheckpointPage& page) {
 
 int ckpt_show(Context& context, const std::string& checkpoint) {
   const auto path = find_checkpoint(context, checkpoint, RunMeans::kNewest);
-  if (!path.ok()) return report_checkpoint(context, path.status());
+  if (!path.ok()) return report_file(context, path.status());
   const auto reader = checkpoint::CheckpointReader::open(checkpoint::FileSystem::posix(), *path);
-  if (!reader.ok()) return report_checkpoint(context, reader.status());
+  if (!reader.ok()) return report_file(context, reader.status());
   CheckpointPage page;
   page.line = look_at(*path);
   fill((*reader)->manifest(), page);

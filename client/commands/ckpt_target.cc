@@ -154,12 +154,6 @@ CheckpointLine look_at(const std::string& path) {
   return line;
 }
 
-int report_checkpoint(Context& context, const absl::Status& status) {
-  if (!absl::IsDataLoss(status)) return report(context, status);
-  context.err() << "error: " << one_line(std::string(status.message())) << "\n" << std::flush;
-  return kDiffers;
-}
-
 bool print_json(Context& context, const nlohmann::ordered_json& value) {
   const Output output = context.options.output;
   if (output != Output::kJson && output != Output::kYaml) return false;

@@ -2,6 +2,7 @@
 
 #include "client/commands/ckpt.h"
 #include "client/commands/exit_codes.h"
+#include "client/commands/report.h"
 #include "worker/checkpoint/run_files.h"
 
 namespace telar::client {
@@ -9,17 +10,17 @@ namespace telar::client {
 int ckpt_verify(Context& context, const std::string& name) {
   auto& files = checkpoint::FileSystem::posix();
   const auto target = find_target(context, name);
-  if (!target.ok()) return report_checkpoint(context, target.status());
+  if (!target.ok()) return report_file(context, target.status());
   std::vector<std::string> paths;
   if (target->checkpoint.empty()) {
     const auto published = checkpoint::list_published(files, target->run_dir);
-    if (!published.ok()) return report_checkpoint(context, published.status());
+    if (!published.ok()) return report_file(context, published.status());
     for (const auto& one : *published) paths.insert(paths.begin(), one.path);
   } else {
     paths.push_back(target->checkpoint);
   }
   if (paths.empty()) {
-    return report_checkpoint(context, absl::NotFoundError(target->run_dir + "/ckpt: there are no checkpoints"));
+    return report_file(context, absl::NotFoundError(target->run_dir + "/ckpt: there are no checkpoints"));
   }
   auto json = nlohmann::ordered_json::array();
   bool damaged = false;
@@ -36,7 +37,7 @@ int ckpt_verify(Context& context, const std::string& name) {
     context.out() << path << (status.ok() ? ": good\n" : ": damaged: " + line.why + "\n") << std::flush;
   }
   print_json(context, {{"checkpoints", json}});
-  return damaged ? kDiffers : kOk;
+  return damaged ? kDamaged : kOk;
 }
 
 }  // namespace telar::client

@@ -48,9 +48,4 @@ absl::StatusOr<prepare::DataRequest> request_of(const DataOptions& options) {
   return prepare::DataRequest{options.paths, *std::move(tokenizer), options.vocabulary, options.end_of_document};
 }
 
-int report_data(Context& context, const absl::Status& status) {
-  context.err() << "error: " << one_line(std::string(status.message())) << "\n" << std::flush;
-  return absl::IsDataLoss(status) ? kDamaged : exit_code(status);
-}
-
 }  // namespace telar::client

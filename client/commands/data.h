@@ -62,7 +62,5 @@ int data_stats(Context& context, const DataOptions& options);
 // INVALID_ARGUMENT names the option.
 absl::StatusOr<v1::TokenizerSpec> tokenizer_of(const TokenizerOptions& options);
 absl::StatusOr<prepare::DataRequest> request_of(const DataOptions& options);
-// One line on stderr, and the exit code: INVALID_ARGUMENT is kUsage, DATA_LOSS kDamaged, NOT_FOUND kNotFound.
-int report_data(Context& context, const absl::Status& status);
 
 }  // namespace telar::client

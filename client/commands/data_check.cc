@@ -2,6 +2,7 @@
 
 #include "client/commands/data.h"
 #include "client/commands/exit_codes.h"
+#include "client/commands/report.h"
 #include "client/output/data.h"
 #include "client/output/format.h"
 
@@ -11,10 +12,10 @@ using Json = nlohmann::ordered_json;
 
 int data_check(Context& context, const DataOptions& options) {
   const auto request = request_of(options);
-  if (!request.ok()) return report_data(context, request.status());
+  if (!request.ok()) return report_file(context, request.status());
   const auto data = prepare::check_data(*request);
   if (!data.ok()) {
-    const int code = report_data(context, data.status());
+    const int code = report_file(context, data.status());
     return code == kUsage ? kDamaged : code;  // What was typed is right; what stands there is not what it should be.
   }
   Json json = {{"format", data->format},

@@ -5,6 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "client/commands/data.h"
 #include "client/commands/exit_codes.h"
+#include "client/commands/report.h"
 #include "client/output/data.h"
 
 namespace telar::client {
@@ -86,17 +87,17 @@ void print_text(std::ostream& out, const prepare::OpenData& data, const std::vec
 
 int data_peek(Context& context, const DataPeekOptions& options) {
   const auto request = request_of(options.data);
-  if (!request.ok()) return report_data(context, request.status());
+  if (!request.ok()) return report_file(context, request.status());
   if (options.tokens < 1 || options.tokens > kMostTokens) {
-    return report_data(context, absl::InvalidArgumentError(
+    return report_file(context, absl::InvalidArgumentError(
                                     absl::StrCat("--tokens: got ", options.tokens, ", want 1 to ", kMostTokens)));
   }
   const auto data = prepare::open_data(*request);
-  if (!data.ok()) return report_data(context, data.status());
+  if (!data.ok()) return report_file(context, data.status());
   const auto from = start_of(*data, options);
-  if (!from.ok()) return report_data(context, from.status());
+  if (!from.ok()) return report_file(context, from.status());
   const auto all = extracts(*data, *from, options.tokens);
-  if (!all.ok()) return report_data(context, all.status());
+  if (!all.ok()) return report_file(context, all.status());
   if (context.options.output != Output::kJson && context.options.output != Output::kYaml) {
     print_text(context.out(), *data, *all);
     return kOk;

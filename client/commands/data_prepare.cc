@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/commands/data.h"
 #include "client/commands/exit_codes.h"
+#include "client/commands/report.h"
 #include "client/output/data.h"
 #include "client/output/format.h"
 #include "client/output/table.h"
@@ -147,12 +148,12 @@ void print(Context& context, const prepare::Options& options, const std::string&
 
 int data_prepare(Context& context, const DataPrepareOptions& typed) {
   auto options = options_of(typed);
-  if (!options.ok()) return report_data(context, options.status());
+  if (!options.ok()) return report_file(context, options.status());
   ProgressLine line(context);
   options->progress = [&line](const prepare::Progress& progress) { line.show(progress); };
   const auto summary = prepare::prepare(*options);
   line.clear();
-  if (!summary.ok()) return report_data(context, summary.status());
+  if (!summary.ok()) return report_file(context, summary.status());
   print(context, *options, typed.format, *summary);
   return kOk;
 }

@@ -4,6 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "client/commands/data.h"
 #include "client/commands/exit_codes.h"
+#include "client/commands/report.h"
 #include "client/output/data.h"
 #include "client/output/format.h"
 #include "client/output/table.h"
@@ -98,11 +99,11 @@ std::string as_tables(const prepare::OpenData& data, const prepare::DataStats& s
 
 int data_stats(Context& context, const DataOptions& options) {
   const auto request = request_of(options);
-  if (!request.ok()) return report_data(context, request.status());
+  if (!request.ok()) return report_file(context, request.status());
   const auto data = prepare::open_data(*request);
-  if (!data.ok()) return report_data(context, data.status());
+  if (!data.ok()) return report_file(context, data.status());
   const auto stats = prepare::measure(*data, kMostFrequent);
-  if (!stats.ok()) return report_data(context, stats.status());
+  if (!stats.ok()) return report_file(context, stats.status());
   switch (context.options.output) {
     case Output::kJson:
       context.out() << as_json(*data, *stats).dump(2, ' ', false, Json::error_handler_t::replace) << "\n";

@@ -54,6 +54,11 @@ int exit_code(v1::Job::State state) {
 
 int report(Context& context, const absl::Status& status) { return report_spec(context, status, "", {}); }
 
+int report_file(Context& context, const absl::Status& status) {
+  const int code = report(context, status);
+  return absl::IsDataLoss(status) ? kDamaged : code;
+}
+
 int report_spec(Context& context, const absl::Status& status, const std::string& file, const SpecReading& reading) {
   const std::vector<Violation> found = violations(status);
   for (const Violation& one : found) {

@@ -10,6 +10,9 @@ namespace telar::client {
 // "error: field: description" for every violation, else "error: message". Returns the exit code.
 int report(Context& context, const absl::Status& status);
 
+// The same for a command that reads files; DATA_LOSS is kDamaged.
+int report_file(Context& context, const absl::Status& status);
+
 // The same for a spec that the coordinator refused, with the place in `file` of each field that it sets.
 int report_spec(Context& context, const absl::Status& status, const std::string& file, const SpecReading& reading);
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "worker/checkpoint/crc32c.h"
+#include "common/crc32c.h"
 #include "worker/checkpoint/run_files.h"
 
 namespace telar::checkpoint {

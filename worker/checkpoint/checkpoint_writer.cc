@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/crc32c.h"
 #include "worker/checkpoint/checkpoint_reader.h"
-#include "worker/checkpoint/crc32c.h"
 #include "worker/checkpoint/run_files.h"
 #include "worker/checkpoint/safetensors.h"
 

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "worker/checkpoint/crc32c.h"
+#include "common/crc32c.h"
 #include "worker/checkpoint/safetensors.h"
 
 namespace telar::checkpoint {
@@ -54,10 +54,9 @@ OptimizerState optimizer_from(const Json& json) {
 
 uint32_t crc(const Json& object) {
   const auto text = object.at("crc32c").get<std::string>();
-  if (text.size() != 8 || text.find_first_not_of("0123456789abcdef") != std::string::npos) {
-    throw Malformed(absl::StrCat("crc32c is ", text, ", not eight hex digits"));
-  }
-  return static_cast<uint32_t>(std::stoul(text, nullptr, 16));
+  const auto parsed = parse_crc(text);
+  if (!parsed) throw Malformed(absl::StrCat("crc32c is ", text, ", not eight hex digits"));
+  return *parsed;
 }
 
 std::vector<int64_t> sizes(const Json& object, const char* key) {

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "worker/checkpoint/crc32c.h"
+#include "common/crc32c.h"
 
 namespace telar::checkpoint {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "worker/checkpoint/crc32c.h"
+#include "common/crc32c.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/pieces.h"
 #include "worker/checkpoint/run_files.h"
@@ -148,7 +148,7 @@ class Conversion {
     for (const size_t i : wanted) {
       uint32_t crc = 0;
       const auto sink = [&](std::span<const std::byte> bytes) {
-        if (crcs != nullptr) crc = checkpoint::crc32c(bytes, crc);
+        if (crcs != nullptr) crc = crc32c(bytes, crc);
         const auto written = (*writer)->append(bytes);
         return written.ok() ? advance(bytes.size()) : written;
       };

@@ -14,6 +14,7 @@
 #include "worker/convert/huggingface.h"
 #include "worker/convert/llmc.h"
 #include "worker/model/parameters.h"
+#include "worker/tokenizer/tokenizer.h"
 
 namespace telar::convert {
 namespace {
@@ -21,7 +22,6 @@ namespace {
 using checkpoint::FileSystem;
 
 constexpr const char* kTokenizerName = "tokenizer.json";
-constexpr int64_t kByteEndOfDocument = 256;  // Of the byte tokenizer.
 
 backend::DType dtype_of(v1::Precision precision) {
   if (precision == v1::BF16) return backend::DType::kBF16;
@@ -59,7 +59,7 @@ absl::StatusOr<OpenedModel> open_telar(FileSystem& files, const std::string& pat
   if (opened.model.max_positions() == 0) opened.model.set_max_positions(spec.batch().sequence_length());
   opened.dtype = dtype_of(spec.precision().compute());
   opened.tokenizer = tokenizer_of(files, spec);
-  if (spec.tokenizer().kind() == v1::TokenizerSpec::BYTE) opened.end_of_document = kByteEndOfDocument;
+  if (spec.tokenizer().kind() == v1::TokenizerSpec::BYTE) opened.end_of_document = tokenizer::kByteEndOfDocument;
   opened.weights = *std::move(reader);
   return opened;
 }

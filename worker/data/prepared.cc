@@ -7,9 +7,9 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "worker/data/checksum.h"
+#include "common/crc32c.h"
 #include "worker/data/mapped_file.h"
+#include "worker/data/sha256.h"
 #include "worker/data/sharded_source.h"
 
 namespace telar::data {
@@ -36,10 +36,9 @@ int32_t id(const Json& object, const char* key) {
 
 uint32_t crc(const Json& object, const char* key) {
   const auto text = object.at(key).get<std::string>();
-  if (text.size() != 8 || text.find_first_not_of("0123456789abcdef") != std::string::npos) {
-    throw Malformed(absl::StrCat(key, " is ", text, ", not eight hex digits"));
-  }
-  return static_cast<uint32_t>(std::stoul(text, nullptr, 16));
+  const auto parsed = parse_crc(text);
+  if (!parsed) throw Malformed(absl::StrCat(key, " is ", text, ", not eight hex digits"));
+  return *parsed;
 }
 
 // A name inside the directory.
@@ -169,9 +168,9 @@ std::string dataset_text(const PreparedDataset& dataset) {
                                   {"documents", shard.documents},
                                   {"tokens", shard.tokens},
                                   {"bin_bytes", shard.bin_bytes},
-                                  {"bin_crc32c", absl::StrFormat("%08x", shard.bin_crc32c)},
+                                  {"bin_crc32c", crc_text(shard.bin_crc32c)},
                                   {"idx_bytes", shard.idx_bytes},
-                                  {"idx_crc32c", absl::StrFormat("%08x", shard.idx_crc32c)}});
+                                  {"idx_crc32c", crc_text(shard.idx_crc32c)}});
   }
   return json.dump(1) + "\n";
 }

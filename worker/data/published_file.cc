@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "worker/data/checksum.h"
+#include "common/crc32c.h"
 
 namespace telar::data {
 namespace {
@@ -53,7 +53,7 @@ PublishedFile::~PublishedFile() {
 
 absl::Status PublishedFile::append(std::span<const std::byte> bytes) {
   bytes_ += bytes.size();
-  crc32c_ = data::crc32c(bytes, crc32c_);
+  crc32c_ = telar::crc32c(bytes, crc32c_);
   while (!bytes.empty()) {
     const size_t count = std::min(bytes.size(), kBufferBytes - buffer_.size());
     buffer_.insert(buffer_.end(), bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(count));

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "worker/data/checksum.h"
+#include "common/crc32c.h"
 #include "worker/data/prepared.h"
 #include "worker/data/sharded_source.h"
 
@@ -129,7 +129,7 @@ absl::Status open_files(const Located& located, const DataRequest& request, Open
 std::string crc_text(uint32_t crc) { return absl::StrFormat("%08x", crc); }
 
 absl::Status check_sum(const std::string& path, std::span<const std::byte> bytes, uint32_t told) {
-  const uint32_t crc = data::crc32c(bytes);
+  const uint32_t crc = crc32c(bytes);
   if (crc == told) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat("data file ", path, ": its ", bytes.size(), " bytes have CRC32C ",
                                           crc_text(crc), ", but ", data::kDatasetFile, " says ", crc_text(told)));

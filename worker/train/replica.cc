@@ -146,13 +146,13 @@ absl::Status Replica::prepare_snapshots(std::span<const parallel::Piece> share, 
   auto snapshot = Snapshot::create(device_, share, sources, available_bytes);
   if (!snapshot.ok()) return snapshot.status();
   snapshot_ = *std::move(snapshot);
-  train_->executor->set_gate(&snapshot_->gate());
+  train_->executor->set_gate(&snapshot_->copy().gate());
   return absl::OkStatus();
 }
 
 absl::Status Replica::take_snapshot() {
   if (snapshot_ == nullptr) return absl::FailedPreconditionError("take_snapshot: there is no memory for it");
-  snapshot_->take(train_->executor->origin());
+  snapshot_->copy().take(train_->executor->origin());
   return absl::OkStatus();
 }
 
@@ -164,7 +164,7 @@ absl::Status Replica::check_idle(const char* call) const {
 // Of calls that overwrite what a snapshot copies.
 absl::Status Replica::check_writable(const char* call) {
   absl::Status status = check_idle(call);
-  if (status.ok() && snapshot_ != nullptr) status = snapshot_->release_sources();
+  if (status.ok() && snapshot_ != nullptr) status = snapshot_->copy().release();
   return status;
 }
 
@@ -190,7 +190,7 @@ absl::Status Replica::submit_step(uint64_t step, std::span<const int32_t> inputs
                                   bool stop, std::span<const int32_t> starts) {
   if (in_flight() == StepBuffers::kSlots) return check_idle("submit_step");
   const uint64_t count = submitted_ + 1;
-  const bool closed = snapshot_ != nullptr && snapshot_->gate().closed();
+  const bool closed = snapshot_ != nullptr && snapshot_->copy().gate().closed();
   if (closed && held_ > finished_) {  // The gate remembers one.
     return absl::FailedPreconditionError("submit_step: the step that waits for the snapshot before is in flight");
   }
@@ -239,7 +239,7 @@ absl::StatusOr<StepResult> Replica::finish_step() {
   result.skipped = buffers_->output(count, kSkipped) > 0;
   result.stop = buffers_->output(count, kStopped) > 0;
   if (count == held_) {
-    const absl::StatusOr<double> held = snapshot_->gate().seconds_held();
+    const absl::StatusOr<double> held = snapshot_->copy().gate().seconds_held();
     if (!held.ok()) return held.status();
     result.held = *held;
   }

@@ -455,12 +455,14 @@ class Run {
   // All of it while nothing else runs, up to the copy where saves go beside training.
   absl::Status save_idle() {
     if (saved_step_ == outcome_.step) return absl::OkStatus();
-    saved_step_ = outcome_.step;
-    if (!saves_->async()) return saves_->save_now(position());
+    if (!saves_->async()) {
+      saved_step_ = outcome_.step;
+      return saves_->save_now(position());
+    }
     saves_->make_room();
     absl::Status status = saves_->check_told();
     if (status.ok()) status = saves_->stage(outcome_.step);
-    if (status.ok()) saves_->write(position());
+    if (status.ok()) write_staged();
     return status;
   }
 

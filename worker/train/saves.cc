@@ -107,7 +107,7 @@ void Saves::run(const Task& task) {
   Snapshot& snapshot = *replica_.snapshot();
   SavedState::Values values;
   const auto attempt = [&]() -> absl::StatusOr<SavedState::Saved> {
-    if (const absl::Status copied = snapshot.wait(); !copied.ok()) return copied;
+    if (const absl::Status copied = snapshot.copy().wait(); !copied.ok()) return copied;
     values.read = [&snapshot](Replica::Kind kind, const parallel::Piece& piece, std::span<float> out) {
       return snapshot.read(static_cast<size_t>(kind), piece, out);
     };

@@ -8,16 +8,9 @@
 #include "worker/engine/memory_plan.h"
 
 namespace telar::train {
-namespace {
 
 using parallel::FlatLayout;
 using parallel::Piece;
-
-// One call's copy, so that other copies of the device (a step's inputs and results) need not wait for all of a
-// snapshot.
-constexpr uint64_t kMostAtOnce = uint64_t{32} << 20;
-
-}  // namespace
 
 absl::Status check_host_memory(uint64_t parameters, uint64_t bytes, uint64_t available_bytes) {
   if (bytes <= available_bytes) return absl::OkStatus();
@@ -47,51 +40,28 @@ absl::StatusOr<std::unique_ptr<Snapshot>> Snapshot::create(backend::Device& devi
                                                            const Sources& sources, uint64_t available_bytes) {
   std::unique_ptr<Snapshot> snapshot(new Snapshot);
   snapshot->runs_ = runs_of(pieces, sources);
-  snapshot->kinds_ = sources.kinds;
-  snapshot->extra_ = sources.extra;
   for (Run& run : snapshot->runs_) {
     run.offset = snapshot->kind_bytes_;
     snapshot->kind_bytes_ += engine::align_up(static_cast<uint64_t>(run.range.count) * sizeof(float));
   }
+  snapshot->extra_bytes_ = sources.extra.size();
   snapshot->extra_offset_ = sources.kinds * snapshot->kind_bytes_;
   const uint64_t bytes = snapshot->extra_offset_ + sources.extra.size();
   uint64_t parameters = 0;
   for (const Piece& piece : pieces) parameters += static_cast<uint64_t>(piece.slice.count);
   if (absl::Status fits = check_host_memory(parameters, bytes, available_bytes); !fits.ok()) return fits;
-  absl::Status status;
-  const auto keep = [&status](auto made, auto& at) {
-    if (made.ok()) at = *std::move(made);
-    status.Update(made.status());
-  };
-  keep(device.allocate_pinned(bytes), snapshot->memory_);
-  keep(device.create_event(), snapshot->behind_);
-  keep(device.create_event(), snapshot->copied_);
-  keep(engine::Gate::create(device), snapshot->gate_);
-  keep(device.create_stream("snapshot", false), snapshot->lane_);
-  if (!status.ok()) return status;
-  std::memset(snapshot->memory_->data(), 0, bytes);  // Taken now, not page by page during the first save.
-  return snapshot;
-}
-
-Snapshot::~Snapshot() {
-  if (lane_ != nullptr) (void)lane_->synchronize();  // Its work touches what goes before it.
-}
-
-void Snapshot::take(backend::Stream& origin) {
-  origin.record(*behind_);
-  lane_->wait(*behind_);
-  for (size_t kind = 0; kind < kinds_; ++kind) {
-    for (const Run& run : runs_) {
-      const uint64_t bytes = static_cast<uint64_t>(run.range.count) * sizeof(float);
-      std::byte* const to = memory_->data() + kind * kind_bytes_ + run.offset;
-      for (uint64_t at = 0; at < bytes; at += kMostAtOnce) {
-        lane_->copy(to + at, run.device[kind] + at, std::min(kMostAtOnce, bytes - at));
-      }
+  std::vector<engine::HostCopy::Part> parts;
+  for (size_t kind = 0; kind < sources.kinds; ++kind) {
+    for (const Run& run : snapshot->runs_) {
+      parts.push_back({run.device[kind], kind * snapshot->kind_bytes_ + run.offset,
+                       static_cast<uint64_t>(run.range.count) * sizeof(float)});
     }
   }
-  lane_->copy(memory_->data() + extra_offset_, extra_.data(), extra_.size());
-  lane_->record(*copied_);
-  gate_->close_until(*lane_);
+  parts.push_back({sources.extra.data(), snapshot->extra_offset_, sources.extra.size()});
+  auto copy = engine::HostCopy::create(device, std::move(parts), bytes);
+  if (!copy.ok()) return copy.status();
+  snapshot->copy_ = *std::move(copy);
+  return snapshot;
 }
 
 absl::Status Snapshot::read(size_t kind, const Piece& piece, std::span<float> out) const {
@@ -103,7 +73,7 @@ absl::Status Snapshot::read(size_t kind, const Piece& piece, std::span<float> ou
                                             ") of bucket ", piece.bucket, " are not in it"));
   }
   const std::byte* const from =
-      memory_->data() + kind * kind_bytes_ + run->offset + (piece.first - run->range.first) * sizeof(float);
+      copy_->memory().data() + kind * kind_bytes_ + run->offset + (piece.first - run->range.first) * sizeof(float);
   std::memcpy(out.data(), from, out.size_bytes());
   return absl::OkStatus();
 }

@@ -1,10 +1,5 @@
-// What a rank saves, copied behind a step into pinned memory of the host: the copy runs beside the next step, of which
-// only the update waits for it, and is read while many more steps do. The memory is taken once, at the start, and never
-// grows.
-//
-//   origin    [step 7] record                 [step 8: forward, backward | gate, update]
-//   snapshot           wait, copy, record ----------------------------------^
-//   a writer                        wait() ............ read(), read(), ...
+// What a rank saves, copied behind a step into memory of the host (engine/host_copy.h): the copy runs beside the next
+// step, of which only the update waits for it, and is read while many more steps do.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/backend/device.h"
-#include "worker/engine/gate.h"
+#include "worker/engine/host_copy.h"
 #include "worker/parallel/flat_layout.h"
 
 namespace telar::train {
@@ -37,22 +32,13 @@ class Snapshot {
   static absl::StatusOr<std::unique_ptr<Snapshot>> create(backend::Device& device,
                                                           std::span<const parallel::Piece> pieces,
                                                           const Sources& sources, uint64_t available_bytes);
-  ~Snapshot();
-
-  // To be set in the executor whose runs overwrite the sources.
-  engine::Gate& gate() { return *gate_; }
-  // Copies behind what `origin` was given so far. Everybody must be done with the copy before. By the thread that
-  // submits runs.
-  void take(backend::Stream& origin);
-  // Blocks until what was taken is on the host. By another thread, if that is the only one.
-  absl::Status wait() { return lane_->synchronize(); }
-  // Blocks until nothing reads the sources any more; by the thread that submits.
-  absl::Status release_sources() { return copied_->synchronize(); }
+  // Takes and waits: see there.
+  engine::HostCopy& copy() { return *copy_; }
 
   // When wait() has returned; any number of threads. A part of what is held.
   absl::Status read(size_t kind, const parallel::Piece& piece, std::span<float> out) const;
-  std::span<const std::byte> extra() const { return {memory_->data() + extra_offset_, extra_.size()}; }
-  uint64_t bytes() const { return memory_->bytes(); }
+  std::span<const std::byte> extra() const { return copy_->memory().subspan(extra_offset_, extra_bytes_); }
+  uint64_t bytes() const { return copy_->memory().size(); }
 
  private:
   // Elements of a bucket that are copied as one: pieces, and padding between them.
@@ -66,13 +52,8 @@ class Snapshot {
   static std::vector<Run> runs_of(std::span<const parallel::Piece> pieces, const Sources& sources);
 
   std::vector<Run> runs_;  // By bucket and range.
-  size_t kinds_ = 0;
-  uint64_t kind_bytes_ = 0, extra_offset_ = 0;
-  std::span<const std::byte> extra_;
-  std::unique_ptr<backend::Memory> memory_;
-  std::unique_ptr<backend::Event> behind_, copied_;
-  std::unique_ptr<engine::Gate> gate_;
-  std::unique_ptr<backend::Stream> lane_;
+  uint64_t kind_bytes_ = 0, extra_offset_ = 0, extra_bytes_ = 0;
+  std::unique_ptr<engine::HostCopy> copy_;
 };
 
 // OK, or how `bytes`, twelve a parameter, do not fit.

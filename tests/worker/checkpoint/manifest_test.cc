@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "worker/checkpoint/crc32c.h"
+#include "common/crc32c.h"
 
 namespace telar::checkpoint {
 namespace {

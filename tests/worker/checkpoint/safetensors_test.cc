@@ -5,8 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/crc32c.h"
 #include "tests/worker/checkpoint/memory_files.h"
-#include "worker/checkpoint/crc32c.h"
 
 namespace telar::checkpoint {
 namespace {

@@ -67,7 +67,7 @@ TEST_F(CudaReplicaTest, SnapshotsHaveTheBitsOfTheirStep) {
     const auto replica = create(Replica::Execution::kLanes, graphs);
     ASSERT_TRUE(replica->prepare_snapshots(replica->pieces(), UINT64_MAX).ok());
     const auto expect_state_of = [&](uint64_t step) {
-      ASSERT_TRUE(replica->snapshot()->wait().ok());
+      ASSERT_TRUE(replica->snapshot()->copy().wait().ok());
       std::vector<float> all;
       for (size_t kind = 0; kind < 3; ++kind) {
         for (const parallel::Piece& piece : replica->pieces()) {

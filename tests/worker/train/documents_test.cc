@@ -10,39 +10,19 @@
 #include <sstream>
 
 #include "tests/worker/train/ranks.h"
+#include "tests/worker/train/tensor_file.h"
 #include "worker/backend/module.h"
-#include "worker/checkpoint/safetensors.h"
 #include "worker/plan/resolve.h"
 
 namespace telar::train {
 namespace {
 
+using testing::golden_path;
 using testing::Logical;
 using testing::share;
+using testing::TensorFile;
 
 constexpr int64_t kBatch = 4, kSequence = 32;
-
-class File {
- public:
-  explicit File(const std::string& name) {
-    const std::string path = std::string(std::getenv("TELAR_SOURCE_DIR")) + "/tests/golden/" + name;
-    auto file = checkpoint::SafetensorsFile::open(checkpoint::FileSystem::posix(), path);
-    EXPECT_TRUE(file.ok()) << file.status();
-    file_ = *std::move(file);
-  }
-  template <typename T>
-  std::vector<T> get(const std::string& name) const {
-    const checkpoint::TensorInfo* info = file_->find(name);
-    EXPECT_NE(info, nullptr) << name;
-    std::vector<T> values((info->end - info->begin) / sizeof(T));
-    EXPECT_TRUE(file_->read(*info, 0, std::as_writable_bytes(std::span(values))).ok());
-    return values;
-  }
-  const std::vector<checkpoint::TensorInfo>& tensors() const { return file_->tensors(); }
-
- private:
-  std::unique_ptr<checkpoint::SafetensorsFile> file_;
-};
 
 struct Case {
   const char* model;
@@ -63,7 +43,7 @@ bool on_cpu() { return std::getenv("TELAR_BACKEND") == nullptr; }
 
 v1::JobSpec spec_of(const Case& layout) {
   v1::JobSpec spec;
-  std::ifstream json(std::string(std::getenv("TELAR_SOURCE_DIR")) + "/tests/golden/" + layout.model + ".json");
+  std::ifstream json(golden_path(std::string(layout.model) + ".json"));
   std::stringstream text;
   text << json.rdbuf();
   EXPECT_TRUE(google::protobuf::util::JsonStringToMessage(text.str(), spec.mutable_model()).ok());
@@ -89,7 +69,7 @@ v1::JobSpec spec_of(const Case& layout) {
 
 class DocumentsTest : public ::testing::TestWithParam<Case> {
  protected:
-  DocumentsTest() : weights_(std::string(GetParam().model) + ".safetensors") {}
+  DocumentsTest() : weights_(golden_path(std::string(GetParam().model) + ".safetensors")) {}
 
   void SetUp() override {
     const uint32_t ranks = GetParam().data * GetParam().tensor * GetParam().pipeline;
@@ -105,7 +85,7 @@ class DocumentsTest : public ::testing::TestWithParam<Case> {
   }
   double tolerance(double of_fp32) const { return GetParam().precision == v1::FP32 ? of_fp32 : 2e-2; }
 
-  const File weights_;
+  const TensorFile weights_;
 };
 
 double norm(const std::vector<float>& values) {
@@ -121,7 +101,7 @@ double relative_error(const std::vector<float>& got, const std::vector<float>& w
 }
 
 TEST_P(DocumentsTest, EqualPyTorchs) {
-  const File golden(std::string(GetParam().model) + ".documents.safetensors");
+  const TensorFile golden(golden_path(std::string(GetParam().model) + ".documents.safetensors"));
   const auto tokens = golden.get<int32_t>("tokens"), targets = golden.get<int32_t>("targets");
   const auto starts = golden.get<int32_t>("starts");
   const auto logits = golden.get<float>("logits");

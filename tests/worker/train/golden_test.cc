@@ -12,29 +12,23 @@
 #include <sstream>
 
 #include "tests/worker/train/ranks.h"
+#include "tests/worker/train/tensor_file.h"
 #include "worker/backend/module.h"
-#include "worker/checkpoint/safetensors.h"
 #include "worker/plan/resolve.h"
 
 namespace telar::train {
 namespace {
 
+using testing::golden_path;
 using testing::Logical;
 using testing::share;
 
 constexpr int64_t kBatch = 4, kSequence = 32;
 constexpr int kSteps = 10;
 
-std::string golden_path(const std::string& file) {
-  return std::string(std::getenv("TELAR_SOURCE_DIR")) + "/tests/golden/" + file;
-}
-
 class Golden {
  public:
-  explicit Golden(const std::string& name) {
-    auto file = checkpoint::SafetensorsFile::open(checkpoint::FileSystem::posix(), golden_path(name + ".safetensors"));
-    EXPECT_TRUE(file.ok()) << file.status();
-    file_ = *std::move(file);
+  explicit Golden(const std::string& name) : file_(golden_path(name + ".safetensors")) {
     std::ifstream json(golden_path(name + ".json"));
     std::stringstream text;
     text << json.rdbuf();
@@ -53,23 +47,19 @@ class Golden {
 
   template <typename T>
   std::vector<T> get(const std::string& name) const {
-    const checkpoint::TensorInfo* info = file_->find(name);
-    EXPECT_NE(info, nullptr) << name;
-    std::vector<T> values((info->end - info->begin) / sizeof(T));
-    EXPECT_TRUE(file_->read(*info, 0, std::as_writable_bytes(std::span(values))).ok());
-    return values;
+    return file_.get<T>(name);
   }
   // What is behind a prefix: the tensors under it.
   std::vector<std::string> names(const std::string& prefix) const {
     std::vector<std::string> found;
-    for (const checkpoint::TensorInfo& info : file_->tensors()) {
+    for (const checkpoint::TensorInfo& info : file_.tensors()) {
       if (info.name.starts_with(prefix)) found.push_back(info.name.substr(prefix.size()));
     }
     return found;
   }
 
  private:
-  std::unique_ptr<checkpoint::SafetensorsFile> file_;
+  testing::TensorFile file_;
   v1::JobSpec spec_;
 };
 

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "tests/worker/train/ranks.h"
+#include "tests/worker/train/tensor_file.h"
 #include "worker/checkpoint/pieces.h"
 #include "worker/checkpoint/safetensors.h"
 #include "worker/convert/convert.h"
@@ -26,27 +27,6 @@ using ::testing::HasSubstr;
 constexpr int64_t kBatch = 4, kSequence = 32;
 
 // A file of expectations: golden, or of tests/convert/with_transformers.py.
-class Expected {
- public:
-  explicit Expected(const std::string& path) {
-    auto file = checkpoint::SafetensorsFile::open(checkpoint::FileSystem::posix(), path);
-    EXPECT_TRUE(file.ok()) << file.status();
-    if (file.ok()) file_ = *std::move(file);
-  }
-  template <typename T>
-  std::vector<T> get(const std::string& name) const {
-    const checkpoint::TensorInfo* info = file_->find(name);
-    EXPECT_NE(info, nullptr) << name;
-    std::vector<T> values((info->end - info->begin) / sizeof(T));
-    EXPECT_TRUE(file_->read(*info, 0, std::as_writable_bytes(std::span(values))).ok());
-    return values;
-  }
-  const std::vector<checkpoint::TensorInfo>& tensors() const { return file_->tensors(); }
-
- private:
-  std::unique_ptr<checkpoint::SafetensorsFile> file_;
-};
-
 struct Layout {
   const char* name;
   uint32_t replicas = 1, tensor = 1, pipeline = 1, zero = 0;
@@ -83,7 +63,8 @@ std::vector<float> all_logits(Replica& replica, const std::vector<int32_t>& toke
 
 // Loads `path` on every rank of the layout and compares with what PyTorch got; then `behind`, on the rank of a layout
 // of one.
-void compare(const std::string& path, const v1::ModelSpec& model, const Layout& layout, const Expected& expected,
+void compare(const std::string& path, const v1::ModelSpec& model, const Layout& layout,
+             const testing::TensorFile& expected,
              const std::function<void(const v1::RankPlan&, Replica&)>& behind = nullptr) {
   const auto tokens = expected.get<int32_t>("tokens"), targets = expected.get<int32_t>("targets");
   const auto logits = expected.get<float>("logits");
@@ -129,7 +110,7 @@ constexpr Layout kLayouts[] = {
 // The golden weights under the names and in the shapes of Hugging Face; written out here, apart from the code's tables.
 class Directory {
  public:
-  Directory(const std::string& path, const Expected& golden, bool gpt2) : golden_(golden) {
+  Directory(const std::string& path, const testing::TensorFile& golden, bool gpt2) : golden_(golden) {
     for (const checkpoint::TensorInfo& info : golden.tensors()) {
       if (info.name.starts_with("weights/")) shapes_[info.name.substr(8)] = info.shape;
     }
@@ -208,7 +189,7 @@ class Directory {
     }
   }
 
-  const Expected& golden_;
+  const testing::TensorFile& golden_;
   std::map<std::string, std::vector<int64_t>> shapes_;
   std::map<std::string, Tensor> tensors_;
 };
@@ -239,8 +220,8 @@ class InitFromTest : public ::testing::TestWithParam<std::pair<const std::string
 
 TEST_P(InitFromTest, EveryLayoutGivesPyTorchsNumbers) {
   const auto& [name, config] = GetParam();
-  const std::string golden = std::string(std::getenv("TELAR_SOURCE_DIR")) + "/tests/golden/" + name;
-  const Expected expected(golden + ".safetensors");
+  const std::string golden = testing::golden_path(name);
+  const testing::TensorFile expected(golden + ".safetensors");
   std::stringstream json;
   json << std::ifstream(golden + ".json").rdbuf();
   v1::ModelSpec model;
@@ -288,7 +269,7 @@ TEST(Transformers, Cases) {
   for (const auto& entry : fs::directory_iterator(cases)) {
     SCOPED_TRACE(entry.path().string());
     const std::string path = entry.path() / "hf";
-    const Expected expected(entry.path() / "expected.safetensors");
+    const testing::TensorFile expected(entry.path() / "expected.safetensors");
     const auto opened = convert::open_model(files, path);
     ASSERT_TRUE(opened.ok()) << opened.status();
     for (const Layout& layout : kLayouts) {

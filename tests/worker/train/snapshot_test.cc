@@ -23,7 +23,7 @@ using testing::submit;
 
 // What a snapshot holds, in the order of state_of().
 std::vector<float> taken(Replica& replica) {
-  EXPECT_TRUE(replica.snapshot()->wait().ok());
+  EXPECT_TRUE(replica.snapshot()->copy().wait().ok());
   std::vector<float> all;
   for (size_t kind = 0; kind < 3; ++kind) {
     for (const parallel::Piece& piece : replica.pieces()) {

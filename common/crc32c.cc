@@ -1,11 +1,11 @@
-#include "worker/checkpoint/crc32c.h"
+#include "common/crc32c.h"
 
 #include <isa-l/crc.h>
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
 
-namespace telar::checkpoint {
+namespace telar {
 
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t previous) {
   constexpr size_t kMostAtOnce = size_t{1} << 30;  // The library counts in int, and neither starts nor ends inverted.
@@ -25,4 +25,9 @@ uint32_t crc32c(std::string_view bytes, uint32_t previous) {
 
 std::string crc_text(uint32_t crc) { return absl::StrFormat("%08x", crc); }
 
-}  // namespace telar::checkpoint
+std::optional<uint32_t> parse_crc(std::string_view text) {
+  if (text.size() != 8 || text.find_first_not_of("0123456789abcdef") != std::string_view::npos) return std::nullopt;
+  return static_cast<uint32_t>(std::stoul(std::string(text), nullptr, 16));
+}
+
+}  // namespace telar

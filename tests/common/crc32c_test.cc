@@ -1,10 +1,10 @@
-#include "worker/checkpoint/crc32c.h"
+#include "common/crc32c.h"
 
 #include <random>
 
 #include <gtest/gtest.h>
 
-namespace telar::checkpoint {
+namespace telar {
 namespace {
 
 // Bit by bit, from the polynomial alone.
@@ -45,4 +45,4 @@ TEST(Crc32c, GoesOnWhereItStopped) {
 }
 
 }  // namespace
-}  // namespace telar::checkpoint
+}  // namespace telar
