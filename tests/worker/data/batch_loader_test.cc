@@ -1,5 +1,7 @@
 #include "worker/data/batch_loader.h"
 
+#include <chrono>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -98,13 +100,21 @@ TEST(BatchLoader, TheViewStaysWhileTheThreadReadsAhead) {
 }
 
 TEST(BatchLoader, SaysHowLongItWaited) {
-  GatedSource source(3000);
-  const auto sampler = Sampler::in_order(section_of(source, {0, 3000}), {.sequence_length = kLength}).value();
-  auto loader = BatchLoader::start(sampler, {.global_batch = 1}).value();
-  source.await_begun(1);
-  std::thread opener([&] { source.allow(1000); });
-  EXPECT_GT(loader->next().value().waited_seconds, 0);
-  opener.join();
+  // Nothing tells from outside that next() has begun to wait. So the gate opens later and later, until it surely had.
+  double waited = 0;
+  for (std::chrono::milliseconds late(1); waited == 0 && late < std::chrono::minutes(1); late *= 4) {
+    GatedSource source(3000);
+    const auto sampler = Sampler::in_order(section_of(source, {0, 3000}), {.sequence_length = kLength}).value();
+    auto loader = BatchLoader::start(sampler, {.global_batch = 1}).value();
+    source.await_begun(1);
+    std::thread opener([&] {
+      std::this_thread::sleep_for(late);
+      source.allow(1000);
+    });
+    waited = loader->next().value().waited_seconds;
+    opener.join();
+  }
+  EXPECT_GT(waited, 0);
 }
 
 TEST(BatchLoader, ErrorsComeInTheirTurnAndStay) {
