@@ -11,7 +11,7 @@
 namespace telar::checkpoint {
 namespace {
 
-constexpr uint64_t kPiece = uint64_t{4} << 20;  // Stays in cache between the read and the CRC; a multiple of any dtype.
+constexpr uint64_t kReadPiece = uint64_t{4} << 20;  // Stays in cache between the read and the CRC; a multiple of any dtype.
 constexpr uint64_t kMostManifestBytes = uint64_t{1} << 30;
 
 std::string label(const TensorEntry& tensor) { return absl::StrCat(name_of(tensor.kind), " ", tensor.name); }
@@ -87,7 +87,7 @@ absl::Status CheckpointReader::verify_file(const FileEntry& file) const {
   const std::string path = absl::StrCat(path_, "/", file.name);
   const auto raw = files_.open(path);
   if (!raw.ok()) return raw.status();
-  std::vector<std::byte> piece(std::min(kPiece, file.bytes));
+  std::vector<std::byte> piece(std::min(kReadPiece, file.bytes));
   uint32_t crc = 0;
   for (uint64_t at = 0; at < file.bytes; at += piece.size()) {
     const auto part = std::span(piece).first(std::min<uint64_t>(piece.size(), file.bytes - at));
@@ -214,10 +214,10 @@ absl::Status CheckpointReader::read_chunk(const TensorEntry& tensor, const Chunk
   const bool direct = wanted.size() == 1 && wanted[0].runs.count() == 1 &&
                       static_cast<uint64_t>(wanted[0].runs.length() * element) == bytes;
   const int64_t place = direct ? wanted[0].first + wanted[0].runs.start_in_b(0) : 0;
-  std::vector<std::byte> buffer(direct ? 0 : std::min(kPiece, bytes));
+  std::vector<std::byte> buffer(direct ? 0 : std::min(kReadPiece, bytes));
   uint32_t crc = 0;
-  for (uint64_t at = 0; at < bytes; at += kPiece) {
-    const uint64_t size = std::min(kPiece, bytes - at);
+  for (uint64_t at = 0; at < bytes; at += kReadPiece) {
+    const uint64_t size = std::min(kReadPiece, bytes - at);
     const auto piece =
         direct ? out.subspan(static_cast<size_t>(place * element) + at, size) : std::span(buffer).first(size);
     if (auto status = shard.read(info, at, piece); !status.ok()) return status;

@@ -21,7 +21,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-constexpr uint64_t kPiece = uint64_t{4} << 20;  // Stays in cache between the two CRCs and the write.
+constexpr uint64_t kWritePiece = uint64_t{4} << 20;  // Stays in cache between the two CRCs and the write.
 
 // Messages on the board. Rank 0 says that the directory is there, each other rank what it has put there, or why
 // nothing, and rank 0 that all is there and how it ended.
@@ -458,10 +458,10 @@ absl::Status CheckpointWriter::write_shard(Shard& shard) {
 
 absl::Status CheckpointWriter::write_part(const TensorPart& part, SafetensorsWriter& shard, Chunk& chunk) {
   const uint64_t bytes = part_bytes(part);
-  std::vector<std::byte> buffer(part.read == nullptr ? 0 : std::min(kPiece, bytes));
-  for (uint64_t at = 0; at < bytes; at += kPiece) {
+  std::vector<std::byte> buffer(part.read == nullptr ? 0 : std::min(kWritePiece, bytes));
+  for (uint64_t at = 0; at < bytes; at += kWritePiece) {
     if (auto status = check_wanted(); !status.ok()) return status;
-    const uint64_t size = std::min(kPiece, bytes - at);
+    const uint64_t size = std::min(kWritePiece, bytes - at);
     std::span<const std::byte> piece;
     if (part.read == nullptr) {
       piece = part.data.subspan(at, size);

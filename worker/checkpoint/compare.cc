@@ -18,7 +18,7 @@ using backend::DType;
 using Json = nlohmann::ordered_json;
 
 // Elements looked at together: as many as a chunk of f32 has, so that few chunks are read twice.
-constexpr int64_t kPiece = int64_t{16} << 20;
+constexpr int64_t kElementsAtOnce = int64_t{16} << 20;
 
 template <typename T>
 double value_at(const std::byte* data, int64_t index) {
@@ -59,8 +59,8 @@ void add_element(double a, double b, TensorComparison& into) {
 absl::Status compare_values(const CheckpointReader& a, const CheckpointReader& b, const TensorEntry& in_a, DType b_type,
                             TensorComparison& into) {
   std::vector<std::byte> from_a, from_b;
-  for (int64_t first = 0; first < into.elements; first += kPiece) {
-    const int64_t count = std::min(kPiece, into.elements - first);
+  for (int64_t first = 0; first < into.elements; first += kElementsAtOnce) {
+    const int64_t count = std::min(kElementsAtOnce, into.elements - first);
     from_a.resize(static_cast<size_t>(count) * backend::size_of(in_a.dtype));
     from_b.resize(static_cast<size_t>(count) * backend::size_of(b_type));
     absl::Status status = a.read_range(in_a.name, in_a.kind, first, count, from_a);

@@ -8,8 +8,6 @@
 namespace telar::engine {
 namespace {
 
-constexpr OpId kNoOp = 0xffffffffu;
-
 // Who touched each byte of one address space last. Segments are disjoint; bytes in none are untouched.
 class RangeMap {
  public:

@@ -5,8 +5,6 @@
 namespace telar::engine {
 namespace {
 
-constexpr OpId kNone = 0xffffffffu;
-
 std::vector<Lane> used_lanes(const Program& program) {
   std::vector<Lane> lanes;
   for (const Op& op : program.ops()) {
@@ -24,14 +22,14 @@ LanePlan plan_lanes(const Program& program, const Graph& graph) {
   const size_t ops = program.ops().size();
   plan.ops.resize(ops);
   plan.order = HappensBefore(ops, plan.lanes.size());
-  std::vector<OpId> last(plan.lanes.size(), kNone);  // By lane.
+  std::vector<OpId> last(plan.lanes.size(), kNoOp);  // By lane.
   std::vector<uint32_t> count(plan.lanes.size(), 0);
 
   for (OpId op = 0; op < ops; ++op) {
     const auto found = std::lower_bound(plan.lanes.begin(), plan.lanes.end(), program.ops()[op].lane);
     const auto lane = static_cast<uint32_t>(found - plan.lanes.begin());
     plan.ops[op].lane = lane;
-    if (last[lane] != kNone) plan.order.join(op, last[lane]);
+    if (last[lane] != kNoOp) plan.order.join(op, last[lane]);
     // Latest first: what a later predecessor has seen needs no wait of its own.
     const std::vector<Edge>& edges = graph[op];
     for (auto edge = edges.rbegin(); edge != edges.rend(); ++edge) {

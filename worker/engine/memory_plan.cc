@@ -7,16 +7,14 @@
 namespace telar::engine {
 namespace {
 
-constexpr OpId kNone = std::numeric_limits<OpId>::max();
-
 // Ends of each buffer's life, as list positions and as clocks.
 class Lives {
  public:
   Lives(const Program& program, size_t lanes)
-      : lanes_(lanes), first_(program.buffers().size(), kNone), last_(program.buffers().size(), 0) {
+      : lanes_(lanes), first_(program.buffers().size(), kNoOp), last_(program.buffers().size(), 0) {
     for (OpId op = 0; op < program.ops().size(); ++op) {
       for (const Access& access : program.ops()[op].accesses) {
-        if (first_[access.buffer] == kNone) first_[access.buffer] = op;
+        if (first_[access.buffer] == kNoOp) first_[access.buffer] = op;
         last_[access.buffer] = op;
       }
     }
@@ -40,7 +38,7 @@ class Lives {
     }
   }
 
-  bool used(BufferId buffer) const { return first_[buffer] != kNone; }
+  bool used(BufferId buffer) const { return first_[buffer] != kNoOp; }
   OpId first(BufferId buffer) const { return first_[buffer]; }
   OpId last(BufferId buffer) const { return last_[buffer]; }
 
@@ -56,7 +54,7 @@ class Lives {
 
  private:
   size_t lanes_;
-  std::vector<OpId> first_, last_;       // kNone, 0: never touched.
+  std::vector<OpId> first_, last_;       // kNoOp, 0: never touched.
   std::vector<uint32_t> ends_, starts_;  // buffers x lanes: last access on the lane; ops seen by all first accesses.
 };
 

@@ -19,6 +19,7 @@
 namespace telar::engine {
 
 using OpId = uint32_t;
+inline constexpr OpId kNoOp = 0xffffffff;
 
 enum class LaneKind : uint8_t { kCompute, kComm, kCopyIn, kCopyOut };
 // Ops of one lane run in program order; lanes run beside each other.

@@ -10,13 +10,12 @@
 namespace telar::engine {
 namespace {
 
-constexpr OpId kNone = 0xffffffffu;
 using Clock = std::vector<uint32_t>;  // By lane: ops of it that are known to have finished.
 
 struct Shadow {
   uint64_t end = 0;
   BufferId holds = backend::kNoBuffer;  // Whose contents the bytes are; none: nobody's.
-  OpId writer = kNone;
+  OpId writer = kNoOp;
   std::vector<OpId> readers;  // By lane: its last read since the write. Empty: no reads.
 };
 using ShadowMap = std::map<uint64_t, Shadow>;
@@ -48,8 +47,8 @@ class Validator {
     }
     clocks_.resize(program_.ops().size());
     position_.resize(program_.ops().size());
-    lane_last_.assign(plan_.lanes.size(), kNone);
-    recorder_.assign(plan_.events, kNone);
+    lane_last_.assign(plan_.lanes.size(), kNoOp);
+    recorder_.assign(plan_.events, kNoOp);
     return absl::OkStatus();
   }
 
@@ -57,7 +56,7 @@ class Validator {
     for (BufferId id = 0; id < program_.buffers().size(); ++id) {
       const Buffer& buffer = program_.buffers()[id];
       if (buffer.lifetime == Lifetime::kExternal) {
-        if (buffer.bytes > 0) shadows_[kMemoryClasses + id][0] = Shadow{buffer.bytes, id, kNone, {}};
+        if (buffer.bytes > 0) shadows_[kMemoryClasses + id][0] = Shadow{buffer.bytes, id, kNoOp, {}};
         continue;
       }
       if (plan_.offsets[id] % kBufferAlignment != 0) return broken(absl::StrCat(buffer_name(id), " is not aligned"));
@@ -71,7 +70,7 @@ class Validator {
       if (next != shadow.end() && next->first < end) {
         return broken(absl::StrCat("persistent ", buffer_name(id), " overlaps ", buffer_name(next->second.holds)));
       }
-      shadow[begin] = Shadow{end, id, kNone, {}};
+      shadow[begin] = Shadow{end, id, kNoOp, {}};
     }
     return absl::OkStatus();
   }
@@ -91,9 +90,9 @@ class Validator {
     }
     Clock clock(plan_.lanes.size(), 0);
     OpId& last = lane_last_[planned.lane];
-    if (last != kNone) clock = clocks_[last];
+    if (last != kNoOp) clock = clocks_[last];
     for (uint32_t event : planned.waits) {
-      if (event >= plan_.events || recorder_[event] == kNone) {
+      if (event >= plan_.events || recorder_[event] == kNoOp) {
         return broken(absl::StrCat(op_name(op), " waits for event ", event, ", which no earlier op records"));
       }
       const Clock& other = clocks_[recorder_[event]];
@@ -103,7 +102,7 @@ class Validator {
     clocks_[op] = std::move(clock);
     last = op;
     if (planned.record != kNoEvent) {
-      if (planned.record >= plan_.events || recorder_[planned.record] != kNone) {
+      if (planned.record >= plan_.events || recorder_[planned.record] != kNoOp) {
         return broken(absl::StrCat(op_name(op), " records event ", planned.record, ", which is not its own"));
       }
       recorder_[planned.record] = op;
@@ -158,8 +157,8 @@ class Validator {
                                    ", which holds something else"));
       }
       Shadow& bytes = entry->second;
-      if (bytes.writer != kNone && !ordered(bytes.writer, op)) return race(op, bytes.writer, access.buffer);
-      if (bytes.readers.empty()) bytes.readers.assign(plan_.lanes.size(), kNone);
+      if (bytes.writer != kNoOp && !ordered(bytes.writer, op)) return race(op, bytes.writer, access.buffer);
+      if (bytes.readers.empty()) bytes.readers.assign(plan_.lanes.size(), kNoOp);
       bytes.readers[plan_.ops[op].lane] = op;
       at = bytes.end;
     }
@@ -177,7 +176,7 @@ class Validator {
     auto last = first;
     for (; last != shadow.end() && last->first < end; ++last) {
       const Shadow& bytes = last->second;
-      if (bytes.writer != kNone && !ordered(bytes.writer, op)) return race(op, bytes.writer, access.buffer);
+      if (bytes.writer != kNoOp && !ordered(bytes.writer, op)) return race(op, bytes.writer, access.buffer);
       const bool touched_now =
           bytes.writer == op || (!bytes.readers.empty() && bytes.readers[plan_.ops[op].lane] == op);
       if (touched_now && bytes.holds != access.buffer) {
@@ -185,7 +184,7 @@ class Validator {
                                    buffer_name(access.buffer)));
       }
       for (OpId reader : bytes.readers) {
-        if (reader != kNone && !ordered(reader, op)) return race(op, reader, access.buffer);
+        if (reader != kNoOp && !ordered(reader, op)) return race(op, reader, access.buffer);
       }
     }
     shadow.erase(first, last);

@@ -7,7 +7,7 @@
 namespace telar::tokenizer {
 namespace {
 
-constexpr std::string_view kSpaceSymbol = "\u2581";
+constexpr std::string_view kEscapedSpace = "\u2581";
 constexpr std::string_view kReplacement = "\uFFFD";
 
 }  // namespace
@@ -79,7 +79,7 @@ std::string SentencePieceNormalizer::normalize(std::string_view text) const {
     text.remove_prefix(length);
   }
   if (text.empty()) return out;
-  const std::string_view space = escape_whitespaces_ ? kSpaceSymbol : " ";
+  const std::string_view space = escape_whitespaces_ ? kEscapedSpace : " ";
   out.reserve(text.size() + text.size() / 2);
   if (!whitespace_as_suffix_ && add_dummy_prefix_) out.append(space);
   bool behind_space = remove_extra_whitespaces_;

@@ -23,16 +23,13 @@
 #include "worker/train/rendezvous.h"
 #include "worker/train/saved_state.h"
 #include "worker/train/saves.h"
+#include "worker/train/seconds.h"
 #include "worker/train/step_trace.h"
 
 namespace telar::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_between(Clock::time_point start, Clock::time_point end) {
-  return std::chrono::duration<double>(end - start).count();
-}
-double seconds_since(Clock::time_point start) { return seconds_between(start, Clock::now()); }
 
 // Where a step's time went, on the thread of the loop. A step's time begins at the end of the one before, or, where
 // none was in flight behind that one, at its own submission: what the aftermath of a step (checkpoint, evaluation) cost

@@ -8,16 +8,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "worker/train/failure.h"
+#include "worker/train/seconds.h"
 
 namespace telar::train {
 namespace {
 
 constexpr int kMostWriters = 4;
 constexpr uint64_t kBytesAWriter = uint64_t{256} << 20;  // Below that another thread is not worth its shard.
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 }  // namespace
 

@@ -8,7 +8,7 @@
 namespace telar::client {
 namespace {
 
-std::string problems(const std::string& text) {
+std::string problems_in(const std::string& text) {
   v1::JobSpec spec;
   std::string all;
   for (const Problem& one : read_spec("j.txtpb", text, Format::kTextproto, spec).problems) all += to_string(one) + "\n";
@@ -30,17 +30,17 @@ TEST(TextprotoTest, ReadsAndKeepsPlaces) {
 }
 
 TEST(TextprotoTest, AllUnknownFieldsAtOnce) {
-  EXPECT_EQ(problems("nmae: \"x\"\nmodel {\n  layer: 2\n  heads: 4\n}\n"),
+  EXPECT_EQ(problems_in("nmae: \"x\"\nmodel {\n  layer: 2\n  heads: 4\n}\n"),
             "j.txtpb:1:5: unknown field 'nmae'; did you mean 'name'?\n"
             "j.txtpb:3:8: unknown field 'layer'; did you mean 'layers'?\n");
 }
 
 TEST(TextprotoTest, OtherErrors) {
-  EXPECT_EQ(problems("model { architecture: GPT3 }"), "j.txtpb:1:28: got 'GPT3', want one of gpt2, llama\n");
-  EXPECT_NE(problems("model { layers: -1 }"), "");
-  EXPECT_NE(problems("model {"), "");
-  EXPECT_NE(problems("seed: 1 seed: 2"), "");
-  EXPECT_EQ(problems("# nothing\n"), "j.txtpb: is empty, want a job spec\n");
+  EXPECT_EQ(problems_in("model { architecture: GPT3 }"), "j.txtpb:1:28: got 'GPT3', want one of gpt2, llama\n");
+  EXPECT_NE(problems_in("model { layers: -1 }"), "");
+  EXPECT_NE(problems_in("model {"), "");
+  EXPECT_NE(problems_in("seed: 1 seed: 2"), "");
+  EXPECT_EQ(problems_in("# nothing\n"), "j.txtpb: is empty, want a job spec\n");
 }
 
 }  // namespace

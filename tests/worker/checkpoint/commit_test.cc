@@ -20,7 +20,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
 
-constexpr const char* kRun = "/runs/one";
 constexpr PatientCommitter::Pauses kQuick{milliseconds(1), milliseconds(2)};
 
 // What a coordinator's store would hold.

@@ -19,8 +19,6 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::StartsWith;
 
-constexpr const char* kRun = "/runs/one";
-
 // Step of the newest checkpoint, which must be whole; 0 when there is none. No newer one may be there in part.
 uint64_t whole_step(MemoryFiles& files) {
   const auto found = find_latest(files, kRun, Depth::kContents).value();

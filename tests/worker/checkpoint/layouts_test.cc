@@ -26,7 +26,6 @@ using parallel::Piece;
 using testing::HasSubstr;
 using testing::UnorderedElementsAre;
 
-constexpr const char* kRun = "/runs/one";
 constexpr std::array kKinds = {TensorKind::kMaster, TensorKind::kExpAvg, TensorKind::kExpAvgSq};
 
 struct Cut {

@@ -17,6 +17,8 @@
 
 namespace telar::checkpoint {
 
+inline constexpr const char* kRun = "/runs/one";  // A run's folder, where a test needs one.
+
 // Faults are counted over the operations that change something: create, append, sync, close, make_directory,
 // sync_directory, rename, remove. Any number of threads may use the file system; the rest is for one, while no other
 // does.

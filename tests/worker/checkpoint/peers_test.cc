@@ -23,7 +23,6 @@ using testing::Not;
 using testing::StartsWith;
 using testing::UnorderedElementsAre;
 
-constexpr const char* kRun = "/runs/one";
 constexpr int kRanks = 4;
 constexpr int64_t kRows = 8, kColumns = 5;
 

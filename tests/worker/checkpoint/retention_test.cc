@@ -17,7 +17,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr const char* kRun = "/runs/one";
 std::string path_of(uint64_t step) { return std::string(kRun) + "/ckpt/" + step_name(step); }
 
 std::vector<uint64_t> steps_in(FileSystem& files) {

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/fakes/message_of.h"
 #include "tests/worker/data/shard_files.h"
 #include "tests/worker/data/temp_dir.h"
 #include "worker/data/megatron_format.h"
@@ -13,11 +14,10 @@
 namespace telar::data {
 namespace {
 
+using fakes::message_of;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::string text(const absl::Status& status) { return std::string(status.message()); }
 
 std::vector<int32_t> read_all(const TokenSource& source) {
   std::vector<int32_t> tokens(source.size());
@@ -66,7 +66,7 @@ TEST(MegatronGolden, OursAreByteForByteTheSame) {
 TEST(MegatronGolden, FloatingPointIsRefused) {
   const auto status = open_megatron({golden("megatron_f32.bin")}, 100).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(text(status), AllOf(HasSubstr("megatron_f32.idx"), HasSubstr("type code 7 at offset 17")));
+  EXPECT_THAT(message_of(status), AllOf(HasSubstr("megatron_f32.idx"), HasSubstr("type code 7 at offset 17")));
 }
 
 TEST(Megatron, SeveralFilesAreOneSource) {
@@ -88,7 +88,7 @@ TEST(Megatron, SeveralFilesAreOneSource) {
   EXPECT_EQ(source->read(6, beyond).code(), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(source->read(UINT64_MAX, beyond).code(), absl::StatusCode::kOutOfRange);
   EXPECT_TRUE(source->check_vocab(8).ok());
-  EXPECT_THAT(text(source->check_vocab(7)),
+  EXPECT_THAT(message_of(source->check_vocab(7)),
               AllOf(HasSubstr("b.bin"), HasSubstr("token 2 (offset 8) has id 7, not below the vocabulary of 7")));
 }
 
@@ -100,7 +100,7 @@ TEST(Megatron, ForeignIdsAreNamed) {
   std::vector<int32_t> tokens(3);
   const auto status = source->read(0, tokens);
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(text(status), AllOf(HasSubstr("a.bin"), HasSubstr("token 1 (offset 4) has id -5")));
+  EXPECT_THAT(message_of(status), AllOf(HasSubstr("a.bin"), HasSubstr("token 1 (offset 4) has id -5")));
   std::vector<int32_t> good(1);
   EXPECT_TRUE(source->read(2, good).ok());
 }
@@ -128,8 +128,8 @@ class BrokenIndex : public testing::Test {
   std::string refused(absl::StatusCode code = absl::StatusCode::kDataLoss) {
     const auto status = open_megatron({dir_.file("x.bin")}, 100).status();
     EXPECT_EQ(status.code(), code) << status;
-    EXPECT_THAT(text(status), HasSubstr(dir_.file("x.idx")));
-    return text(status);
+    EXPECT_THAT(message_of(status), HasSubstr(dir_.file("x.idx")));
+    return message_of(status);
   }
   void patch_index(size_t offset, const std::string& bytes) { patch(dir_.file("x.idx"), offset, bytes); }
 
@@ -193,20 +193,21 @@ TEST_F(BrokenIndex, BoundsOutOfOrder) {
 
 TEST_F(BrokenIndex, MissingOrEmptyFiles) {
   std::filesystem::resize_file(dir_.file("x.bin"), 0);
-  EXPECT_THAT(text(open_megatron({dir_.file("x.bin")}, 9).status()), AllOf(HasSubstr("x.bin"), HasSubstr("empty")));
+  EXPECT_THAT(message_of(open_megatron({dir_.file("x.bin")}, 9).status()),
+              AllOf(HasSubstr("x.bin"), HasSubstr("empty")));
   std::filesystem::remove(dir_.file("x.idx"));
   EXPECT_THAT(refused(absl::StatusCode::kNotFound), HasSubstr("No such file"));
-  EXPECT_THAT(text(open_megatron({dir_.file("x.idx")}, 9).status()), HasSubstr("named by its .bin"));
+  EXPECT_THAT(message_of(open_megatron({dir_.file("x.idx")}, 9).status()), HasSubstr("named by its .bin"));
 }
 
 // Five gigabytes and more than 2^31 bytes and tokens, none of them on the disk.
 TEST(Megatron, CountsInSixtyFourBits) {
   TempDir dir;
-  constexpr int64_t kLength = 2'000'000'000, kTokens = 2 * kLength + 3;
+  constexpr int64_t kLongest = 2'000'000'000, kTokens = 2 * kLongest + 3;
   std::string index(kMegatronMagic, kMegatronMagicBytes);
   index += bytes_of(uint64_t{1}) + bytes_of(uint8_t{8}) + bytes_of(uint64_t{3}) + bytes_of(uint64_t{4});
-  for (const int64_t length : {kLength, kLength, int64_t{3}}) index += bytes_of(static_cast<int32_t>(length));
-  for (const int64_t pointer : {int64_t{0}, 2 * kLength, 4 * kLength}) index += bytes_of(pointer);
+  for (const int64_t length : {kLongest, kLongest, int64_t{3}}) index += bytes_of(static_cast<int32_t>(length));
+  for (const int64_t pointer : {int64_t{0}, 2 * kLongest, 4 * kLongest}) index += bytes_of(pointer);
   for (const int64_t bound : {0, 1, 2, 3}) index += bytes_of(bound);
   dir.write("x.idx", index);
   const auto path = dir.write("x.bin", "");
@@ -218,11 +219,11 @@ TEST(Megatron, CountsInSixtyFourBits) {
   const auto source = open_megatron({path, path}, 50).value();
   EXPECT_EQ(source->size(), 2u * kTokens);
   EXPECT_THAT(ends(*source),
-              ElementsAre(kLength, 2 * kLength, kTokens, kTokens + kLength, kTokens + 2 * kLength, 2 * kTokens));
+              ElementsAre(kLongest, 2 * kLongest, kTokens, kTokens + kLongest, kTokens + 2 * kLongest, 2 * kTokens));
   std::vector<int32_t> tokens(4);
   ASSERT_TRUE(source->read(kTokens - 3, tokens).ok());
   EXPECT_THAT(tokens, ElementsAre(0, 41, 42, 0));
-  EXPECT_THAT(text(open_megatron({path}, 42).value()->read(kTokens - 1, {tokens.data(), 1})),
+  EXPECT_THAT(message_of(open_megatron({path}, 42).value()->read(kTokens - 1, {tokens.data(), 1})),
               HasSubstr("token 4000000002 (offset 8000000004) has id 42"));
 }
 
@@ -239,7 +240,7 @@ TEST(Megatron, IndexesInSixtyFourBits) {
   const int64_t pointer = int64_t{1} << 33;
   ASSERT_EQ(::pwrite(file, &pointer, 8, static_cast<off_t>(pointers + 8 * (kSequences - 1))), 8);
   ::close(file);
-  EXPECT_THAT(text(open_megatron({dir.write("x.bin", "1234")}, 50).status()),
+  EXPECT_THAT(message_of(open_megatron({dir.write("x.bin", "1234")}, 50).status()),
               HasSubstr("sequence 2147483652 (offset 25769803862) begins at byte 8589934592 and has 0 tokens"));
 }
 
@@ -269,7 +270,8 @@ TEST(ShardWriter, LlmcRefusesWhatItsCountCannotHold) {
   ASSERT_TRUE(writer->append(std::vector<int32_t>{1, 2, 3}).ok());
   const auto status = writer->append(std::vector<int32_t>{4, 5});
   EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
-  EXPECT_THAT(text(status), AllOf(HasSubstr("shard x"), HasSubstr("2 tokens behind 3"), HasSubstr("counts to 4")));
+  EXPECT_THAT(message_of(status),
+              AllOf(HasSubstr("shard x"), HasSubstr("2 tokens behind 3"), HasSubstr("counts to 4")));
   ASSERT_TRUE(writer->append(std::vector<int32_t>{4}).ok());
   EXPECT_EQ(writer->publish()->tokens, 4u);
 }

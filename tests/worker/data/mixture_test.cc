@@ -12,7 +12,7 @@
 namespace telar::data {
 namespace {
 
-constexpr uint32_t kLength = 8;
+constexpr uint32_t kRowTokens = 8;
 
 // Three sources of one token a window, told apart by their size; position p of source s is id 1000 s + p.
 class MixtureTest : public ::testing::Test {
@@ -23,7 +23,7 @@ class MixtureTest : public ::testing::Test {
     return tokens;
   }
   Sampler sampler(const TokenSource& source, uint64_t seed) {
-    return Sampler::shuffled(section_of(source, {0, source.size()}), {.sequence_length = kLength}, seed).value();
+    return Sampler::shuffled(section_of(source, {0, source.size()}), {.sequence_length = kRowTokens}, seed).value();
   }
   const ListSource first_{numbered(0, 321)}, second_{numbered(1000, 201)}, third_{numbered(2000, 97)};
   const Mixture mixture_{Blend::create(std::vector<double>{5, 3, 2}).value(),
@@ -34,7 +34,7 @@ TEST_F(MixtureTest, CountsAndEpochsFollowFromTheNumberOfSamples) {
   std::vector<uint64_t> counts(3);
   for (uint64_t sample = 0; sample < 500; ++sample) {
     ASSERT_EQ(mixture_.consumed(sample), counts);
-    std::vector<int32_t> inputs(kLength), targets(kLength);
+    std::vector<int32_t> inputs(kRowTokens), targets(kRowTokens);
     ASSERT_TRUE(mixture_.read(sample, {inputs, targets, {}}).ok());
     ++counts[static_cast<size_t>(inputs[0]) / 1000];
   }
@@ -63,9 +63,9 @@ TEST_F(MixtureTest, EverySampleOnceWhileReplicasComeAndGo) {
     for (uint32_t step = 0; step < steps; ++step) {
       for (const auto& loader : loaders) {
         const Batch batch = loader->next().value();
-        for (size_t at = 0; at < batch.inputs.size(); at += kLength) {
+        for (size_t at = 0; at < batch.inputs.size(); at += kRowTokens) {
           seen.emplace_back(batch.inputs.begin() + static_cast<std::ptrdiff_t>(at),
-                            batch.inputs.begin() + static_cast<std::ptrdiff_t>(at + kLength));
+                            batch.inputs.begin() + static_cast<std::ptrdiff_t>(at + kRowTokens));
         }
       }
     }
@@ -74,7 +74,7 @@ TEST_F(MixtureTest, EverySampleOnceWhileReplicasComeAndGo) {
   ASSERT_EQ(seen.size(), consumed);
   std::map<size_t, std::vector<int32_t>> by_source;
   for (uint64_t sample = 0; sample < consumed; ++sample) {
-    std::vector<int32_t> inputs(kLength), targets(kLength);
+    std::vector<int32_t> inputs(kRowTokens), targets(kRowTokens);
     ASSERT_TRUE(mixture_.read(sample, {inputs, targets, {}}).ok());
     ASSERT_EQ(seen[sample], inputs);
     by_source[static_cast<size_t>(inputs[0]) / 1000].push_back(inputs[0]);

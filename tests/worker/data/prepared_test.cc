@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/fakes/message_of.h"
 #include "tests/worker/data/shard_files.h"
 #include "tests/worker/data/temp_dir.h"
 #include "worker/data/sha256.h"
@@ -10,11 +11,10 @@
 namespace telar::data {
 namespace {
 
+using fakes::message_of;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::string text(const absl::Status& status) { return std::string(status.message()); }
 
 TEST(Sha256, KnownValue) {
   EXPECT_EQ(sha256({"a", "bc"}), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
@@ -35,7 +35,7 @@ class PreparedTest : public testing::Test {
   std::string refused(absl::StatusCode code) {
     const auto status = open_prepared({path()}, 257).status();
     EXPECT_EQ(status.code(), code) << status;
-    return text(status);
+    return message_of(status);
   }
   TempDir dir_;
 };
@@ -72,7 +72,7 @@ TEST_F(PreparedTest, WhatIsWrittenIsRead) {
 TEST_F(PreparedTest, AVocabularyThatIsTooSmallIsRefusedWithBothNumbers) {
   const auto status = open_prepared({path()}, 256).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(text(status), AllOf(HasSubstr(path()), HasSubstr("257"), HasSubstr("256")));
+  EXPECT_THAT(message_of(status), AllOf(HasSubstr(path()), HasSubstr("257"), HasSubstr("256")));
 }
 
 TEST_F(PreparedTest, AnotherTokenizerIsRefusedWithBothHashes) {
@@ -86,7 +86,7 @@ TEST_F(PreparedTest, AnotherTokenizerIsRefusedWithBothHashes) {
   EXPECT_EQ(tokenizer_hash(spec).value(), hash);
   const auto status = check_tokenizer({path()}, spec);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(text(status), AllOf(HasSubstr("made with tokenizer byte"), HasSubstr("job's is " + hash)));
+  EXPECT_THAT(message_of(status), AllOf(HasSubstr("made with tokenizer byte"), HasSubstr("job's is " + hash)));
   const std::string plain = tokenizer_hash(spec).value();
   spec.set_pattern("x");
   EXPECT_NE(tokenizer_hash(spec).value(), plain);
@@ -97,7 +97,7 @@ TEST_F(PreparedTest, AnotherTokenizerIsRefusedWithBothHashes) {
 TEST_F(PreparedTest, TwoSetsOfDifferentTokenizersAreRefused) {
   std::filesystem::copy(path(), dir_.file("other"));
   edit("\"hash\": \"byte\"", "\"hash\": \"byte:1\"");
-  EXPECT_THAT(text(open_prepared({dir_.file("other"), path()}, 257).status()),
+  EXPECT_THAT(message_of(open_prepared({dir_.file("other"), path()}, 257).status()),
               AllOf(HasSubstr(path() + ": its tokenizer is byte:1"), HasSubstr(dir_.file("other") + " is byte")));
 }
 
@@ -113,7 +113,7 @@ TEST_F(PreparedTest, ATokenizerFileThatWasChangedIsNamed) {
   dir_.write("set/tokenizer.json", "{ }");
   const auto status = prepared_tokenizer({path()}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(text(status), AllOf(HasSubstr("set/tokenizer.json"), HasSubstr(dataset.tokenizer.hash)));
+  EXPECT_THAT(message_of(status), AllOf(HasSubstr("set/tokenizer.json"), HasSubstr(dataset.tokenizer.hash)));
 }
 
 TEST_F(PreparedTest, DatasetFileMissingOrUnknown) {

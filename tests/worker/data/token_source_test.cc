@@ -10,16 +10,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/fakes/message_of.h"
 #include "tests/worker/data/temp_dir.h"
 
 namespace telar::data {
 namespace {
 
+using fakes::message_of;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::string text(const absl::Status& status) { return std::string(status.message()); }
 
 std::vector<int32_t> read_all(const TokenSource& source) {
   std::vector<int32_t> tokens(source.size());
@@ -68,11 +68,11 @@ TEST(TextSource, AnyRangeEqualsTheSameRangeOfTheWhole) {
 
 TEST(TextSource, NeedsTheByteVocabulary) {
   TempDir dir;
-  EXPECT_THAT(text(open_text({dir.write("a", "x")}, 256).status()), AllOf(HasSubstr("256"), HasSubstr("257")));
+  EXPECT_THAT(message_of(open_text({dir.write("a", "x")}, 256).status()), AllOf(HasSubstr("256"), HasSubstr("257")));
   const auto source = open_text({dir.file("a")}, 257).value();
   EXPECT_TRUE(source->check_vocab(257).ok());
-  EXPECT_THAT(text(source->check_vocab(256)), HasSubstr("token 1 has id 256"));
-  EXPECT_THAT(text(source->check_vocab(100)), HasSubstr("token 0 has id 120"));
+  EXPECT_THAT(message_of(source->check_vocab(256)), HasSubstr("token 1 has id 256"));
+  EXPECT_THAT(message_of(source->check_vocab(100)), HasSubstr("token 0 has id 120"));
 }
 
 TEST(LlmcBin, ReadsBothVersionsMixed) {
@@ -110,7 +110,7 @@ TEST(LlmcBin, DocumentsEndOrBeginWithTheToken) {
   EXPECT_THAT(ends(*open_llmc_bin({shard_of("5", {9})}, 10).value(), 9), ElementsAre(1));
   const auto status = open_llmc_bin({first}, 10).value()->documents(-1).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(text(status), AllOf(HasSubstr(first), HasSubstr("tokenizer.end_of_document")));
+  EXPECT_THAT(message_of(status), AllOf(HasSubstr(first), HasSubstr("tokenizer.end_of_document")));
 }
 
 TEST(TokenSource, WillNeedTakesAnyRange) {
@@ -135,10 +135,11 @@ TEST(LlmcBin, NamesTheIdThatTheModelDoesNotHave) {
   tokens.resize(6);
   const auto status = source->read(0, tokens);
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(text(status), AllOf(HasSubstr(bad), HasSubstr("token 2 has id 100"), HasSubstr("vocabulary of 100")));
-  EXPECT_EQ(text(source->check_vocab(100)), text(status));
-  EXPECT_THAT(text(source->check_vocab(1 << 20)), HasSubstr("token 3 has id 4294967280"));
-  EXPECT_THAT(text(source->check_vocab(3)), AllOf(HasSubstr(good), HasSubstr("token 2 has id 3")));
+  EXPECT_THAT(message_of(status),
+              AllOf(HasSubstr(bad), HasSubstr("token 2 has id 100"), HasSubstr("vocabulary of 100")));
+  EXPECT_EQ(message_of(source->check_vocab(100)), message_of(status));
+  EXPECT_THAT(message_of(source->check_vocab(1 << 20)), HasSubstr("token 3 has id 4294967280"));
+  EXPECT_THAT(message_of(source->check_vocab(3)), AllOf(HasSubstr(good), HasSubstr("token 2 has id 3")));
 }
 
 TEST(LlmcBin, RefusesWhatIsNotAShard) {
@@ -147,8 +148,8 @@ TEST(LlmcBin, RefusesWhatIsNotAShard) {
   auto refused = [&](const std::string& bytes) {
     const std::string path = dir.write("x.bin", bytes);
     const auto status = open_llmc_bin({path}, 10).status();
-    EXPECT_THAT(text(status), HasSubstr(path));
-    return text(status);
+    EXPECT_THAT(message_of(status), HasSubstr(path));
+    return message_of(status);
   };
   EXPECT_THAT(refused(good.substr(0, good.size() - 1)), AllOf(HasSubstr("1029 bytes"), HasSubstr("3 tokens = 1030")));
   EXPECT_THAT(refused(good + "x"), AllOf(HasSubstr("1031 bytes"), HasSubstr("1030 bytes")));
@@ -191,13 +192,14 @@ TEST(Paths, ErrorsNameThePath) {
   TempDir dir;
   const auto missing = open_text({dir.file("none")}, 257).status();
   EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(text(missing), HasSubstr(dir.file("none")));
+  EXPECT_THAT(message_of(missing), HasSubstr(dir.file("none")));
   const auto unmatched = open_text({dir.file("*.txt")}, 257).status();
   EXPECT_EQ(unmatched.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(text(unmatched), AllOf(HasSubstr(dir.file("*.txt")), HasSubstr("matches no file")));
-  EXPECT_THAT(text(open_text({dir.write("empty", "")}, 257).status()), AllOf(HasSubstr("/empty"), HasSubstr("empty")));
-  EXPECT_THAT(text(open_text({dir.file("")}, 257).status()), HasSubstr("not a regular file"));
-  EXPECT_THAT(text(open_text({}, 257).status()), HasSubstr("no data paths"));
+  EXPECT_THAT(message_of(unmatched), AllOf(HasSubstr(dir.file("*.txt")), HasSubstr("matches no file")));
+  EXPECT_THAT(message_of(open_text({dir.write("empty", "")}, 257).status()),
+              AllOf(HasSubstr("/empty"), HasSubstr("empty")));
+  EXPECT_THAT(message_of(open_text({dir.file("")}, 257).status()), HasSubstr("not a regular file"));
+  EXPECT_THAT(message_of(open_text({}, 257).status()), HasSubstr("no data paths"));
   EXPECT_EQ(open_text({dir.file("none/*.txt")}, 257).status().code(), absl::StatusCode::kNotFound);
 }
 
@@ -208,7 +210,7 @@ TEST(Paths, UnreadableIsPermissionDenied) {
   ASSERT_EQ(::chmod(path.c_str(), 0), 0);
   const auto status = open_text({path}, 257).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
-  EXPECT_THAT(text(status), HasSubstr(path));
+  EXPECT_THAT(message_of(status), HasSubstr(path));
   const auto closed = dir.file("closed");
   std::filesystem::create_directory(closed);
   ASSERT_EQ(::chmod(closed.c_str(), 0), 0);

@@ -20,7 +20,7 @@ using testing::write;
 
 constexpr size_t kActivationArena = static_cast<size_t>(MemoryClass::kActivations);
 
-MemoryPlan planned(const Program& program) {
+MemoryPlan memory_of(const Program& program) {
   return plan_memory(program, plan_lanes(program, build_graph(program).value()).order);
 }
 
@@ -30,7 +30,7 @@ TEST(MemoryPlanTest, PersistentBuffersComeFirstAndKeepTheirBytes) {
   const Tensor a = persistent(program, "a", 300);
   const Tensor b = persistent(program, "b", 1);
   mix(program, "op", kComputeLane, {write(t), write(a), write(b)});
-  const MemoryPlan plan = planned(program);
+  const MemoryPlan plan = memory_of(program);
   EXPECT_EQ(plan.offsets[a.buffer()], 0u);
   EXPECT_EQ(plan.offsets[b.buffer()], 512u);
   EXPECT_EQ(plan.offsets[t.buffer()], 768u);
@@ -42,7 +42,7 @@ TEST(MemoryPlanTest, ExternalsAndUntouchedTransientsTakeNothing) {
   const Tensor outside = testing::external(program, "outside", 1000);
   transient(program, "untouched", 1000);
   mix(program, "op", kComputeLane, {write(outside)});
-  const MemoryPlan plan = planned(program);
+  const MemoryPlan plan = memory_of(program);
   for (uint64_t bytes : plan.arena_bytes) EXPECT_EQ(bytes, 0u);
 }
 
@@ -54,7 +54,7 @@ TEST(MemoryPlanTest, TransientsOfOneLaneShareBytesWhenOneIsDone) {
   mix(program, "a", kComputeLane, {write(a)});
   mix(program, "b", kComputeLane, {read(a), write(b)});
   mix(program, "c", kComputeLane, {read(b), write(c)});
-  const MemoryPlan plan = planned(program);
+  const MemoryPlan plan = memory_of(program);
   EXPECT_EQ(plan.offsets[a.buffer()], plan.offsets[c.buffer()]);
   EXPECT_EQ(plan.arena_bytes[kActivationArena], 2048u);
 }
@@ -73,8 +73,8 @@ Program send_and_go_on(bool wait) {
 }
 
 TEST(MemoryPlanTest, AnotherLanesUseEndsALifeOnlyWhereAWaitSaysSo) {
-  EXPECT_EQ(planned(send_and_go_on(false)).arena_bytes[kActivationArena], 2048u);
-  EXPECT_EQ(planned(send_and_go_on(true)).arena_bytes[kActivationArena], 1024u);
+  EXPECT_EQ(memory_of(send_and_go_on(false)).arena_bytes[kActivationArena], 2048u);
+  EXPECT_EQ(memory_of(send_and_go_on(true)).arena_bytes[kActivationArena], 1024u);
 }
 
 TEST(MemoryPlanTest, TwoFirstAccessesOnTwoLanesMustBothBeLater) {
@@ -85,7 +85,7 @@ TEST(MemoryPlanTest, TwoFirstAccessesOnTwoLanesMustBothBeLater) {
   mix(program, "a", kComputeLane, {write(a)});
   mix(program, "b left", kComputeLane, {testing::make_access(b, 0, 512, AccessMode::kWrite)});
   mix(program, "b right", comm_lane(0), {testing::make_access(b, 512, 1024, AccessMode::kWrite)});
-  EXPECT_EQ(planned(program).arena_bytes[kActivationArena], 2048u);
+  EXPECT_EQ(memory_of(program).arena_bytes[kActivationArena], 2048u);
 }
 
 // Forward keeps some tensors of each layer for the backward, whose gradients are reduced on another lane.
@@ -128,13 +128,13 @@ Program training_step(uint64_t seed, int layers, bool uneven) {
 
 TEST(MemoryPlanTest, PeakOfATrainingStepIsTheLeastPossible) {
   const Program program = training_step(1, 24, false);
-  EXPECT_EQ(planned(program).arena_bytes, least_arena_bytes(program));
+  EXPECT_EQ(memory_of(program).arena_bytes, least_arena_bytes(program));
 }
 
 TEST(MemoryPlanTest, PeakOfAnUnevenTrainingStepIsNearTheLeastPossible) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     const Program program = training_step(seed, 24, true);
-    const auto got = static_cast<double>(planned(program).arena_bytes[kActivationArena]);
+    const auto got = static_cast<double>(memory_of(program).arena_bytes[kActivationArena]);
     const auto least = static_cast<double>(least_arena_bytes(program)[kActivationArena]);
     EXPECT_GE(got, least);
     EXPECT_LE(got, 1.03 * least) << seed;

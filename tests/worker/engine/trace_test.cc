@@ -10,7 +10,7 @@ namespace {
 using ::testing::DoubleNear;
 using ::testing::HasSubstr;
 
-enum : uint32_t { kCompute, kDp, kPp, kOut };
+enum : uint32_t { kCompute, kDp, kPp, kCopyOutLane };
 
 TracedOp op(uint32_t lane, double start, double stop, bool receives = false) {
   return {.name = "op", .lane = lane, .receives = receives, .start = start, .stop = stop};
@@ -70,9 +70,9 @@ TEST(TraceFiguresTest, AReceiveThatComputeWaitsForIsWaiting) {
 }
 
 TEST(TraceFiguresTest, CopiesAreNoCommunication) {
-  const Trace trace = trace_of({op(kCompute, 0, 2), op(kOut, 1, 6)});
+  const Trace trace = trace_of({op(kCompute, 0, 2), op(kCopyOutLane, 1, 6)});
   expect_figures(trace, 2, 0, 0, 0, 8);
-  EXPECT_THAT(figures_of(trace).lanes[kOut].exposed, DoubleNear(4, 1e-12));
+  EXPECT_THAT(figures_of(trace).lanes[kCopyOutLane].exposed, DoubleNear(4, 1e-12));
 }
 
 TEST(TraceFiguresTest, OpsThatTouchAndOpsOfNoLengthAreNoGaps) {

@@ -34,7 +34,7 @@ v1::JobSpec spec_of(const std::string& schedule, uint32_t virtual_stages, uint32
 }
 
 // By rank.
-std::vector<double> activation_bytes(const v1::JobSpec& spec) {
+std::vector<double> activation_bytes_of_stages(const v1::JobSpec& spec) {
   std::vector<double> bytes;
   for (const RunShape& shape : testing::shapes_of(spec, 0)) {
     const auto plan = engine::plan(record_train(shape)->program);
@@ -83,11 +83,11 @@ TEST(Pipeline, KeepsAsManyMicroBatchesAsAreInFlight) {
     for (const auto recompute : {v1::MemorySpec::NONE, v1::MemorySpec::SELECTIVE, v1::MemorySpec::FULL}) {
       // Between I and W a recomputed layer is kept as well.
       if (kind.splits_backward && recompute != v1::MemorySpec::NONE) continue;
-      const auto alone = activation_bytes(spec_of(kind.schedule, kind.virtual_stages, 1, recompute));
+      const auto alone = activation_bytes_of_stages(spec_of(kind.schedule, kind.virtual_stages, 1, recompute));
       const auto one = in_flight(kind, 1);
       for (const uint32_t micro_batches : {2u, 3u, 8u, 32u}) {
         const v1::JobSpec spec = spec_of(kind.schedule, kind.virtual_stages, micro_batches, recompute);
-        const auto bytes = activation_bytes(spec);
+        const auto bytes = activation_bytes_of_stages(spec);
         const auto many = in_flight(kind, micro_batches);
         for (uint32_t r = 0; r < kRanks; ++r) {
           SCOPED_TRACE(std::string(kind.schedule) + ", " + std::to_string(micro_batches) + " micro-batches, rank " +
@@ -108,7 +108,8 @@ TEST(Pipeline, KeepsAsManyMicroBatchesAsAreInFlight) {
 // With 1F1B rank r of p has min(m, p - r) of m micro-batches in flight.
 TEST(Pipeline, EarlierRanksOf1F1BKeepMore) {
   const v1::JobSpec spec = spec_of("1f1b", 1, 8, v1::MemorySpec::NONE);
-  const auto bytes = activation_bytes(spec), alone = activation_bytes(spec_of("1f1b", 1, 1, v1::MemorySpec::NONE));
+  const auto bytes = activation_bytes_of_stages(spec),
+             alone = activation_bytes_of_stages(spec_of("1f1b", 1, 1, v1::MemorySpec::NONE));
   for (uint32_t r = 0; r < kRanks; ++r) {
     EXPECT_NEAR((bytes[r] - alone[r]) / kept_bytes(spec, false), kRanks - r - 1, 0.25) << r;
   }
@@ -119,7 +120,8 @@ TEST(Pipeline, MoreMicroBatchesTakeNoMoreMemory) {
   for (const Kind& kind : kKinds) {
     if (kind.schedule == std::string("gpipe")) continue;
     const auto bytes = [&](uint32_t micro_batches) {
-      return activation_bytes(spec_of(kind.schedule, kind.virtual_stages, micro_batches, v1::MemorySpec::NONE));
+      return activation_bytes_of_stages(
+          spec_of(kind.schedule, kind.virtual_stages, micro_batches, v1::MemorySpec::NONE));
     };
     EXPECT_EQ(bytes(32), bytes(48)) << kind.schedule;
   }

@@ -40,7 +40,7 @@ v1::DataSource& add_source(v1::JobSpec& spec, const std::string& name, double we
   return source;
 }
 
-std::vector<std::string> problems(v1::JobSpec spec) {
+std::vector<std::string> problems_of(v1::JobSpec spec) {
   std::vector<std::string> found;
   for (const SpecProblem& problem : resolve(spec, v1::ResourceSpec::CPU)) {
     found.push_back(problem.field + ": " + problem.description);
@@ -80,7 +80,7 @@ TEST(ResolveData, NamesEveryMistake) {
   add_source(spec, "code", 1);
   add_source(spec, "code", HUGE_VAL).add_eval("relative");
   spec.mutable_data()->add_sources()->set_weight(std::nan(""));
-  EXPECT_THAT(problems(spec),
+  EXPECT_THAT(problems_of(spec),
               ElementsAre("spec.data.train: does not go with data.sources; use data.sources[].train",
                           "spec.data.eval: does not go with data.sources; use data.sources[].eval",
                           "spec.data.sources[0].name: 'Wiki' must be of a-z, 0-9 and '-'",
@@ -103,16 +103,16 @@ TEST(ResolveData, AsksForTheTokenBetweenDocuments) {
   data.set_reset_at_documents(true);
   data.set_mask_document_starts(true);
   EXPECT_THAT(
-      problems(spec),
+      problems_of(spec),
       ElementsAre(AllOf(HasSubstr("spec.data.split: documents needs"), HasSubstr("tokenizer.end_of_document")),
                   HasSubstr("spec.data.rows: document needs"), HasSubstr("spec.data.reset_at_documents: true needs"),
                   HasSubstr("spec.data.mask_document_starts: true needs")));
   spec.mutable_tokenizer()->set_end_of_document("50256");
-  EXPECT_THAT(problems(spec), IsEmpty());
+  EXPECT_THAT(problems_of(spec), IsEmpty());
   for (const char* wrong : {"50257", "-1", "12x", "<eot>"}) {
     spec.mutable_tokenizer()->set_end_of_document(wrong);
-    EXPECT_THAT(problems(spec), ElementsAre(AllOf(HasSubstr("spec.tokenizer.end_of_document"), HasSubstr(wrong),
-                                                  HasSubstr("below the vocabulary of 50257"))));
+    EXPECT_THAT(problems_of(spec), ElementsAre(AllOf(HasSubstr("spec.tokenizer.end_of_document"), HasSubstr(wrong),
+                                                     HasSubstr("below the vocabulary of 50257"))));
   }
 }
 
@@ -121,7 +121,7 @@ TEST(ResolveData, TextTellsOfItsDocuments) {
   spec.mutable_data()->add_train("/a.txt");
   spec.mutable_data()->set_reset_at_documents(true);
   spec.mutable_data()->set_split(v1::DataSpec::DOCUMENTS);
-  EXPECT_THAT(problems(spec), IsEmpty());
+  EXPECT_THAT(problems_of(spec), IsEmpty());
 }
 
 }  // namespace

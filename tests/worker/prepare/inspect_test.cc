@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/fakes/message_of.h"
 #include "tests/worker/data/shard_files.h"
 #include "tests/worker/data/temp_dir.h"
 
@@ -15,12 +16,11 @@ namespace fs = std::filesystem;
 using data::bytes_of;
 using data::contents;
 using data::patch;
+using fakes::message_of;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Pair;
-
-std::string text(const absl::Status& status) { return std::string(status.message()); }
 
 class InspectTest : public testing::Test {
  protected:
@@ -49,10 +49,11 @@ TEST_F(InspectTest, KnowsWhatItLooksAt) {
   ASSERT_TRUE(writer->append(std::vector<int32_t>{1, 2}).ok());
   ASSERT_TRUE(writer->publish().ok());
   EXPECT_STREQ(open_data({.paths = {dir_.file("x.bin")}})->format, "llmc");
-  EXPECT_THAT(text(open_data({.paths = {set_, dir_.file("x.bin")}}).status()), HasSubstr("different formats"));
+  EXPECT_THAT(message_of(open_data({.paths = {set_, dir_.file("x.bin")}}).status()), HasSubstr("different formats"));
   EXPECT_EQ(open_data({.paths = {dir_.file("none")}}).status().code(), absl::StatusCode::kNotFound);
   fs::create_directory(dir_.file("bare"));
-  EXPECT_THAT(text(open_data({.paths = {dir_.file("bare")}}).status()), HasSubstr("neither dataset.json nor a .bin"));
+  EXPECT_THAT(message_of(open_data({.paths = {dir_.file("bare")}}).status()),
+              HasSubstr("neither dataset.json nor a .bin"));
 }
 
 TEST_F(InspectTest, AWholeSetPasses) {
@@ -65,45 +66,45 @@ TEST_F(InspectTest, AnIdOutsideTheVocabularyIsNamedWithItsOffset) {
   patch(set_ + "/shard-00001.bin", 4, bytes_of(uint16_t{257}));
   const auto status = checked(set_);
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(text(status), AllOf(HasSubstr("shard-00001.bin"), HasSubstr("token 2 (offset 4) has id 257"),
-                                  HasSubstr("vocabulary of 257")));
+  EXPECT_THAT(message_of(status), AllOf(HasSubstr("shard-00001.bin"), HasSubstr("token 2 (offset 4) has id 257"),
+                                        HasSubstr("vocabulary of 257")));
 }
 
 TEST_F(InspectTest, AChangedTokenIsFoundByTheSum) {
   patch(set_ + "/shard-00001.bin", 4, bytes_of(uint16_t{'?'}));
-  EXPECT_THAT(text(checked(set_)),
+  EXPECT_THAT(message_of(checked(set_)),
               AllOf(HasSubstr("shard-00001.bin: its 10 bytes have CRC32C"), HasSubstr("but dataset.json says")));
 }
 
 TEST_F(InspectTest, ADocumentWithoutItsEnd) {
   patch(set_ + "/shard-00000.bin", 4, bytes_of(uint16_t{'?'}));
-  EXPECT_THAT(text(checked(set_)), AllOf(HasSubstr("shard-00000.bin: document 0 (tokens 0 to 3) ends with id 63"),
-                                         HasSubstr("not with end of document 256")));
+  EXPECT_THAT(message_of(checked(set_)), AllOf(HasSubstr("shard-00000.bin: document 0 (tokens 0 to 3) ends with id 63"),
+                                               HasSubstr("not with end of document 256")));
 }
 
 TEST_F(InspectTest, AnIndexThatWasChanged) {
   // Bounds 0, 2, 2: the first document has both sequences, the second is empty. Legal in itself.
   patch(set_ + "/shard-00000.idx", 34 + 2 * 4 + 2 * 8 + 8, bytes_of(int64_t{2}));
-  EXPECT_THAT(text(checked(set_)), HasSubstr("document 1 (tokens 5 to 5) ends with nothing"));
+  EXPECT_THAT(message_of(checked(set_)), HasSubstr("document 1 (tokens 5 to 5) ends with nothing"));
 }
 
 TEST_F(InspectTest, CutShortOrMissing) {
   fs::resize_file(set_ + "/shard-00001.bin", 8);
-  EXPECT_THAT(text(checked(set_)), AllOf(HasSubstr("shard-00001.idx"), HasSubstr("has 8 bytes")));
+  EXPECT_THAT(message_of(checked(set_)), AllOf(HasSubstr("shard-00001.idx"), HasSubstr("has 8 bytes")));
   fs::remove(set_ + "/shard-00001.bin");
   const auto status = checked(set_);
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(text(status), AllOf(HasSubstr("shard-00001.bin"), HasSubstr("but dataset.json names it")));
+  EXPECT_THAT(message_of(status), AllOf(HasSubstr("shard-00001.bin"), HasSubstr("but dataset.json names it")));
 }
 
 TEST_F(InspectTest, RawFilesAreCheckedAgainstTheVocabularyGiven) {
   fs::remove(set_ + "/dataset.json");
   EXPECT_TRUE(checked(set_).ok());
   EXPECT_TRUE(check_data({.paths = {set_}, .vocabulary = 257}).ok());
-  EXPECT_THAT(text(check_data({.paths = {set_}, .vocabulary = 256}).status()),
+  EXPECT_THAT(message_of(check_data({.paths = {set_}, .vocabulary = 256}).status()),
               AllOf(HasSubstr("shard-00000.bin"), HasSubstr("token 2 (offset 4) has id 256")));
   data::write_megatron(dir_.file(""), "big", 4, {{1, 1 << 24}});
-  EXPECT_THAT(text(checked(dir_.file("big.bin"))), HasSubstr("has id 16777216"));
+  EXPECT_THAT(message_of(checked(dir_.file("big.bin"))), HasSubstr("has id 16777216"));
 }
 
 TEST_F(InspectTest, Measures) {

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/fakes/message_of.h"
 #include "tests/worker/data/shard_files.h"
 #include "tests/worker/data/temp_dir.h"
 #include "tests/worker/prepare/pack.h"
@@ -22,10 +23,9 @@ namespace {
 namespace fs = std::filesystem;
 using data::contents;
 using data::TempDir;
+using fakes::message_of;
 using testing::AllOf;
 using testing::HasSubstr;
-
-std::string text(const absl::Status& status) { return std::string(status.message()); }
 
 // Every file of a directory.
 std::map<std::string, std::string> files_of(const std::string& directory) {
@@ -198,16 +198,16 @@ TEST_F(PrepareTest, AnotherRequestDoesNotGoOn) {
   other.field = "body";
   const auto status = failed(other);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(text(status), HasSubstr("was begun by another request: field is \"body\", was \"text\""));
+  EXPECT_THAT(message_of(status), HasSubstr("was begun by another request: field is \"body\", was \"text\""));
   std::ofstream(input, std::ios::app) << "{\"text\": \"more\"}\n";
-  EXPECT_THAT(text(failed(request)), AllOf(HasSubstr("inputs[0] is"), HasSubstr("a.jsonl")));
+  EXPECT_THAT(message_of(failed(request)), AllOf(HasSubstr("inputs[0] is"), HasSubstr("a.jsonl")));
 }
 
 TEST_F(PrepareTest, ADirectoryThatHoldsSomethingElse) {
   const auto input = dir_.write("a.txt", "hello");
   fs::create_directory(dir_.file("out"));
   dir_.write("out/mine", "");
-  EXPECT_THAT(text(failed(options({input}))), HasSubstr("is not empty"));
+  EXPECT_THAT(message_of(failed(options({input}))), HasSubstr("is not empty"));
   EXPECT_EQ(contents(dir_.file("out/mine")), "");
   fs::remove(dir_.file("out/mine"));
   ASSERT_TRUE(prepare(options({input})).ok());
@@ -220,7 +220,7 @@ TEST_F(PrepareTest, FaultyDocumentsStopItOrAreLeftOutAndListed) {
                                 "{\"text\": \"\xff\"}\n{\"text\": \"six\"}\n");
   const auto status = failed(options({input}));
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(text(status), HasSubstr(input + ":2:13: invalid JSON"));
+  EXPECT_THAT(message_of(status), HasSubstr(input + ":2:13: invalid JSON"));
   Options request = options({input}, "skipping");
   request.skip_faults = true;
   const Summary summary = prepare(request).value();
@@ -241,13 +241,13 @@ TEST_F(PrepareTest, DamagedFilesStopItEvenWhenSkipping) {
   request.skip_faults = true;
   const auto status = failed(request);
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(text(status), AllOf(HasSubstr("a.jsonl.gz"), HasSubstr("ends too soon")));
+  EXPECT_THAT(message_of(status), AllOf(HasSubstr("a.jsonl.gz"), HasSubstr("ends too soon")));
 }
 
 TEST_F(PrepareTest, NoDocumentAtAll) {
   const auto status = failed(options({dir_.write("a.txt", ""), dir_.write("b.jsonl", "\n{\"text\": \"\"}\n")}));
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(text(status), HasSubstr("no document with text in 2 input files (2 empty, 0 skipped)"));
+  EXPECT_THAT(message_of(status), HasSubstr("no document with text in 2 input files (2 empty, 0 skipped)"));
   // Nothing was written, so the directory serves another request.
   EXPECT_EQ(prepare(options({dir_.write("c.txt", "one")}))->documents, 1u);
 }
@@ -269,15 +269,15 @@ TEST_F(PrepareTest, OptionsAreChecked) {
   Options request = options({input});
   request.format = Format::kLlmc;
   request.shard_tokens = uint64_t{1} << 31;
-  EXPECT_THAT(text(failed(request)), HasSubstr("--shard-tokens: got 2147483648, want 1 to 2147483647"));
+  EXPECT_THAT(message_of(failed(request)), HasSubstr("--shard-tokens: got 2147483648, want 1 to 2147483647"));
   request = options({input});
   request.threads = 0;
-  EXPECT_THAT(text(failed(request)), HasSubstr("--threads"));
+  EXPECT_THAT(message_of(failed(request)), HasSubstr("--threads"));
   request = options({dir_.file("none*")});
   EXPECT_EQ(failed(request).code(), absl::StatusCode::kNotFound);
   request = options({input});
   request.tokenizer.set_kind(v1::TokenizerSpec::NONE);
-  EXPECT_THAT(text(failed(request)), HasSubstr("tokenizer.kind: none"));
+  EXPECT_THAT(message_of(failed(request)), HasSubstr("tokenizer.kind: none"));
   EXPECT_FALSE(fs::exists(request.out)) << "made before all was checked";
 }
 

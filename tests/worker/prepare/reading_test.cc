@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/fakes/message_of.h"
 #include "tests/worker/data/temp_dir.h"
 #include "tests/worker/prepare/pack.h"
 #include "worker/prepare/byte_stream.h"
@@ -11,11 +12,10 @@ namespace telar::prepare {
 namespace {
 
 using data::TempDir;
+using fakes::message_of;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::string text(const absl::Status& status) { return std::string(status.message()); }
 
 std::string long_text() {
   std::string all;
@@ -64,25 +64,26 @@ TEST(ByteStream, CutOrDamagedFilesAreNamedWithTheOffset) {
       const auto path = dir.write(name, packed.substr(0, size));
       const auto status = unpacked(path).status();
       EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << size;
-      EXPECT_THAT(text(status), AllOf(HasSubstr(path), HasSubstr("ends too soon at offset " + std::to_string(size))));
+      EXPECT_THAT(message_of(status),
+                  AllOf(HasSubstr(path), HasSubstr("ends too soon at offset " + std::to_string(size))));
     }
     std::string hurt = packed;
     hurt[hurt.size() / 2] = static_cast<char>(hurt[hurt.size() / 2] ^ 0x55);
     hurt[hurt.size() / 2 + 1] = static_cast<char>(hurt[hurt.size() / 2 + 1] ^ 0x55);
     const auto status = unpacked(dir.write(name, hurt)).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-    EXPECT_THAT(text(status), AllOf(HasSubstr(name), HasSubstr("damaged")));
-    EXPECT_THAT(text(unpacked(dir.write(name, packed + "tail")).status()), HasSubstr(name));
-    EXPECT_THAT(text(unpacked(dir.write(name, "plain text")).status()),
+    EXPECT_THAT(message_of(status), AllOf(HasSubstr(name), HasSubstr("damaged")));
+    EXPECT_THAT(message_of(unpacked(dir.write(name, packed + "tail")).status()), HasSubstr(name));
+    EXPECT_THAT(message_of(unpacked(dir.write(name, "plain text")).status()),
                 HasSubstr(gz ? "does not begin as gzip" : "does not begin as Zstandard"));
   }
 }
 
 TEST(ByteStream, WhatIsNotRead) {
   TempDir dir;
-  EXPECT_THAT(text(open_stream(dir.write("x.parquet", "PAR1")).status()), HasSubstr("JSONL"));
-  EXPECT_THAT(text(open_stream(dir.write("x.data", "PAR1....")).status()), HasSubstr("Parquet is not read"));
-  EXPECT_THAT(text(open_stream(dir.file("")).status()), HasSubstr("is a directory"));
+  EXPECT_THAT(message_of(open_stream(dir.write("x.parquet", "PAR1")).status()), HasSubstr("JSONL"));
+  EXPECT_THAT(message_of(open_stream(dir.write("x.data", "PAR1....")).status()), HasSubstr("Parquet is not read"));
+  EXPECT_THAT(message_of(open_stream(dir.file("")).status()), HasSubstr("is a directory"));
   EXPECT_EQ(open_stream(dir.file("none")).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(unpacked(dir.write("short", "abc"), 4).status().code(), absl::StatusCode::kOutOfRange);
 }

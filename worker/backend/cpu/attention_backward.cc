@@ -15,8 +15,8 @@ namespace telar::backend::cpu {
 namespace {
 
 // One thread's memory, all f32: the keys and values of one kv head with their gradients, and one block of queries.
-struct Workspace {
-  Workspace(int64_t sequence, int64_t head_dim) {
+struct BackwardWorkspace {
+  BackwardWorkspace(int64_t sequence, int64_t head_dim) {
     const int64_t block = kTokens * pitch_of(head_dim), all = blocks_of(sequence) * block;
     float* next = scratch(Scratch::kAttention, 5 * all + 5 * block + 2 * kTokens * kTokens + 2 * kTokens);
     const auto take = [&](int64_t n) { return std::exchange(next, next + n); };
@@ -64,7 +64,7 @@ TELAR_SIMD void inner_products(const float* __restrict a, const float* __restric
 }
 
 // One block of queries, loaded, against one block of keys: adds to dkeys, dvalues and dqueries.
-void attend_backward(const Workspace& w, int64_t head_dim, int64_t keys, const int64_t* hidden, bool diagonal) {
+void attend_backward(const BackwardWorkspace& w, int64_t head_dim, int64_t keys, const int64_t* hidden, bool diagonal) {
   const int64_t pitch = pitch_of(head_dim), at = keys * kTokens * pitch;
   const auto against_queries = [&](const float* a, const float* b_transposed, float* c) {
     multiply({.m = kTokens,
@@ -113,7 +113,7 @@ struct Rows {
 
 template <typename T>
 void attend_head_backward(const AttentionDims& dims, const PackedRow& at, int64_t head, const Rows<T>& rows,
-                          const Workspace& w) {
+                          const BackwardWorkspace& w) {
   const int64_t pitch = pitch_of(at.d), out_width = at.h * at.d;
   const float scale = 1.0f / std::sqrt(static_cast<float>(at.d));
   for (int64_t block = 0; block < blocks_of(dims.sequence); ++block) {
@@ -141,7 +141,7 @@ void attend_head_backward(const AttentionDims& dims, const PackedRow& at, int64_
 template <typename T>
 void attend_group_backward(const AttentionDims& dims, int64_t kv_head, const Rows<T>& rows) {
   const PackedRow at(dims);
-  const Workspace w(dims.sequence, at.d);
+  const BackwardWorkspace w(dims.sequence, at.d);
   const int64_t block_size = kTokens * pitch_of(at.d), blocks = blocks_of(dims.sequence), group = at.h / at.k;
   const auto rows_of = [&](int64_t block) { return std::min(kTokens, dims.sequence - block * kTokens); };
   for (int64_t block = 0; block < blocks; ++block) {

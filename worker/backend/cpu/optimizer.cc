@@ -39,7 +39,7 @@ TELAR_SIMD void update_piece(const Step& step, const float* __restrict grad, flo
 }
 
 template <typename T>
-TELAR_SIMD void round_piece(const float* master, T* weight, int64_t n) {
+TELAR_SIMD void round_weights(const float* master, T* weight, int64_t n) {
   for (int64_t i = 0; i < n; ++i) store(master[i], weight[i]);
 }
 
@@ -120,7 +120,7 @@ absl::Status CpuKernels::adamw(Stream&, const AdamWParams& params, In grad, In s
     }
     // Also where nothing changed: `weight` is written, never read, so it may hold anything.
     if (weight.absent()) return;
-    with_type(weight.dtype, [&](auto type) { round_piece(values, weight.as<decltype(type)>() + first, n); });
+    with_type(weight.dtype, [&](auto type) { round_weights(values, weight.as<decltype(type)>() + first, n); });
   });
   return absl::OkStatus();
 }
