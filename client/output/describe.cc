@@ -32,7 +32,9 @@ std::string results(const v1::Job& job) {
   std::string page;
   if (progress.step() > 0) {
     page += field("Loss", loss(progress.first_loss()) + " -> " + loss(progress.loss()));
-    if (progress.eval_loss() != 0) page += field("Eval loss", loss(progress.eval_loss()));
+    if (progress.eval_loss() != 0) {
+      page += field("Eval loss", loss(progress.eval_loss()) + source_losses(progress.eval_sources()));
+    }
     if (progress.tokens_per_second() > 0) {
       page += field("Speed", absl::StrCat(count(progress.tokens_per_second()), " tokens/s, MFU ", mfu(progress)));
     }
