@@ -51,7 +51,7 @@ TEST_F(MixtureTest, SourcesGoOnWhereAnotherBlendLeftThem) {
   EXPECT_EQ(other.consumed(100), mixture_.consumed(100));
   EXPECT_THAT(other.consumed(160), ::testing::ElementsAre(60, 40, 60));
   std::vector<uint64_t> given(3);
-  std::vector<int32_t> inputs(kLength), wanted(kLength), targets(kLength);
+  std::vector<int32_t> inputs(kRowTokens), wanted(kRowTokens), targets(kRowTokens);
   for (uint64_t sample = 0; sample < 400; ++sample) {
     ASSERT_TRUE((sample < 100 ? mixture_ : other).read(sample, {inputs, targets, {}}).ok());
     const auto source = static_cast<size_t>(inputs[0]) / 1000;
