@@ -91,7 +91,7 @@ class Round {
     try_to_reserve(standing, waiter, request, refusal);
     refuse(waiter, refusal);
     // Smaller tasks of its array do not take its turn for ever either.
-    if (waiter.array_most > 0 && !patient(waiter)) ++tasks_[waiter.array];
+    if (waiter.array_most > 0 && !patient(waiter) && known_[waiter.request].possible) ++tasks_[waiter.array];
   }
 
   bool within_quota(Standing& standing, const Waiter& waiter, const Request& request) {
