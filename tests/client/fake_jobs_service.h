@@ -14,6 +14,7 @@
 
 #include "common/errors.h"
 #include "telar/v1/jobs.grpc.pb.h"
+#include "tests/client/fake_nodes_service.h"
 
 namespace telar::client {
 
@@ -211,30 +212,6 @@ class FakeJobsService final : public v1::Jobs::Service {
   }
 
   std::condition_variable changed_;
-};
-
-class FakeNodesService final : public v1::Nodes::Service {
- public:
-  std::vector<std::string> calls;  // "cordon a: why"
-
-  grpc::Status CordonNode(grpc::ServerContext*, const v1::CordonNodeRequest* request, v1::Node* node) override {
-    return answer("cordon " + request->name() + ": " + request->reason(), request->name(), v1::Node::CORDONED, node);
-  }
-  grpc::Status UncordonNode(grpc::ServerContext*, const v1::UncordonNodeRequest* request, v1::Node* node) override {
-    return answer("uncordon " + request->name(), request->name(), v1::Node::OPEN, node);
-  }
-  grpc::Status DrainNode(grpc::ServerContext*, const v1::DrainNodeRequest* request, v1::Node* node) override {
-    return answer("drain " + request->name() + ": " + request->reason(), request->name(), v1::Node::DRAINING, node);
-  }
-
- private:
-  grpc::Status answer(const std::string& call, const std::string& name, v1::Node::Scheduling state, v1::Node* node) {
-    calls.push_back(call);
-    if (name == "nobody") return {grpc::StatusCode::NOT_FOUND, "node 'nobody' is not known"};
-    node->set_name(name);
-    node->set_scheduling(state);
-    return grpc::Status::OK;
-  }
 };
 
 // The services on a port of their own.
