@@ -14,6 +14,7 @@
 #include "common/http_server.h"
 #include "common/process.h"
 #include "server/jobs/job_manager.h"
+#include "server/jobs/queues_file.h"
 #include "server/jobs/scheduler.h"
 #include "server/options.h"
 #include "server/rpc/http_pages.h"
@@ -64,6 +65,22 @@ absl::Status write_port_file(const std::string& path, const std::string& listen,
   return absl::PermissionDeniedError(absl::StrCat("--port-file: cannot write ", path));
 }
 
+absl::StatusOr<std::vector<jobs::QueueConfig>> queues_of(const Options& options) {
+  if (!options.queues.empty()) return jobs::read_queues(options.queues);
+  return std::vector<jobs::QueueConfig>{{.name = jobs::kDefaultQueue}};
+}
+
+// A file with mistakes changes nothing.
+void reload_queues(const Options& options, jobs::JobManager& manager) {
+  auto queues = queues_of(options);
+  if (!queues.ok()) {
+    spdlog::error("the queues stay as they are: {}", std::string(queues.status().message()));
+    return;
+  }
+  spdlog::info("queues: {} read again from {}", queues->size(), options.queues);
+  manager.set_queues(*std::move(queues));
+}
+
 int run(const Options& options) {
   init_logging("telar-coordinator", options.log_level);
   if (absl::Status status = make_folders(options); !status.ok()) return refuse(kStoreUnusable, status);
@@ -75,11 +92,15 @@ int run(const Options& options) {
                                    .failpoint = {}});
   if (!store.ok()) return refuse(kStoreUnusable, store.status());
   store::LogStore logs(options.data + "/logs");
+  auto queues = queues_of(options);
+  if (!queues.ok()) return refuse(kUsage, queues.status());
   auto manager = jobs::JobManager::open({.run_root = options.run_root,
                                          .rendezvous_address = rendezvous_address(options, options.listen),
                                          .heartbeat_interval = options.heartbeat_interval,
                                          .lease = options.lease,
-                                         .stop_grace = options.stop_grace},
+                                         .stop_grace = options.stop_grace,
+                                         .queues = *queues,
+                                         .patience = options.gang_patience},
                                         &clock, store->get(), &logs, &metrics);
   if (!manager.ok()) return refuse(kStoreUnusable, manager.status());
 
@@ -102,7 +123,9 @@ int run(const Options& options) {
   notify_systemd(absl::StrCat("READY=1\nSTATUS=serving on ", (*server)->address()));
 
   int signal = wait_for_signal();
-  while (signal == SIGHUP || signal == SIGUSR1) signal = wait_for_signal();  // Nothing to reload.
+  for (; signal == SIGHUP || signal == SIGUSR1; signal = wait_for_signal()) {
+    if (signal == SIGHUP) reload_queues(options, **manager);
+  }
   spdlog::info("signal {}: stopping; jobs go on without the coordinator", signal);
   notify_systemd("STOPPING=1");
   (*server)->stop();  // No new requests; streams end.

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -37,6 +38,8 @@ struct WorkerOptions {
   int cpu_devices = 1;
   int nvlink_domain_size = 0;  // 0: all devices of the node are in one.
   int keep_finished = 20;
+  std::map<std::string, std::string> labels;  // What jobs may ask for; "rack" tells which nodes are close.
+  bool spare = false;                         // Kept free for jobs that lost a node.
   bool stop_ranks_on_exit = false;
   std::chrono::milliseconds stop_grace{10'000};
   std::chrono::milliseconds spawner_idle{10'000};

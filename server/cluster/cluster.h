@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "common/clock.h"
-#include "server/cluster/placement.h"
+#include "server/cluster/inventory.h"
 #include "telar/v1/cluster.pb.h"
 
 namespace telar::server::cluster {
@@ -34,14 +34,20 @@ class Cluster {
   // The nodes whose lease ran out since the last call.
   std::vector<std::string> expire();
 
-  // Devices that a job may have now: on a READY node that has reported what runs there.
-  std::optional<std::vector<Slot>> find(v1::ResourceSpec::Kind kind, const GangShape& shape) const;
+  // Whether the node gets anything new: OPEN, CORDONED or DRAINING, and why. Holds for nodes that are not there yet,
+  // too.
+  void set_scheduling(const std::string& node, v1::Node::Scheduling scheduling, const std::string& reason);
+  v1::Node::Scheduling scheduling(const std::string& node) const;  // As it was set.
+  bool known(const std::string& node) const;                       // It registered since the start, or is closed.
+
+  // Every device and who holds it, as of now. Its devices are in the order of the nodes' names and their own.
+  Inventory inventory() const;
+  // The device with that number in an inventory that was made since the last registration.
+  Slot slot(const Inventory& inventory, uint32_t device) const;
   void hold(const std::string& node, const v1::Device& device, const std::string& job);
   void release(const std::string& job);
 
   struct Count {
-    uint32_t free = 0;        // May be given out now.
-    uint32_t ready = 0;       // On READY nodes.
     uint32_t registered = 0;  // On all nodes known since the start.
   };
   Count count(v1::ResourceSpec::Kind kind) const;
@@ -54,9 +60,13 @@ class Cluster {
   };
   Room room(v1::ResourceSpec::Kind kind, uint32_t tensor) const;
 
+  // Grows whenever who may have which device changes, but for what time alone does.
+  uint64_t version() const { return version_; }
+
   bool lost(const std::string& node) const;  // Also true for a node not seen within a lease of the start.
   std::string listen_host(const std::string& node) const;
-  std::vector<v1::Node> nodes() const;  // In order of name.
+  std::vector<v1::Node> nodes() const;           // In order of name.
+  v1::Node node(const std::string& name) const;  // Of a known one.
   std::vector<std::string> metrics_addresses() const;
 
  private:
@@ -73,14 +83,22 @@ class Cluster {
   using DeviceKey = std::pair<v1::ResourceSpec::Kind, uint32_t>;
 
   v1::Node::State state(const Member& member) const;
-  const std::string& holder(const std::string& node, const v1::Device& device) const;
-  std::vector<v1::Device> free_devices(const Member& member, v1::ResourceSpec::Kind kind) const;
+  bool ready(const Member& member) const {  // Its free devices may be given out.
+    return state(member) == v1::Node::READY && member.reported && !member.strangers;
+  }
+  void add_to(Inventory& inventory, const Member& member) const;
 
   const Clock* const clock_;
   const std::chrono::milliseconds lease_;
   const Clock::Steady start_;
+  uint64_t version_ = 1;
   std::map<std::string, Member> members_;
   std::map<std::string, std::map<DeviceKey, std::string>> holders_;  // node -> device -> job
+  struct Closed {
+    v1::Node::Scheduling scheduling = v1::Node::OPEN;
+    std::string reason;
+  };
+  std::map<std::string, Closed> closed_;  // Nodes that get nothing new.
 };
 
 }  // namespace telar::server::cluster

@@ -112,6 +112,8 @@ void queue_again(Draft& draft, const Verdict& verdict) {
   draft.record().clear_ranks();
   draft.record().clear_failures();
   draft.record().clear_stop_time();
+  draft.record().clear_interruption();
+  draft.record().set_lost_node(verdict.failure_class == v1::NODE_LOST || verdict.failure_class == v1::DEVICE);
 }
 
 void fail(Draft& draft, const Verdict& verdict) {
@@ -175,6 +177,8 @@ void begin_epoch(Draft& draft, const std::vector<cluster::Slot>& slots) {
   draft.record().clear_ranks();
   draft.record().clear_failures();
   draft.record().clear_stop_time();
+  draft.record().clear_interruption();
+  *draft.record().mutable_place_time() = cluster::to_timestamp(draft.now());
   draft.record().clear_keys();
   for (const cluster::Slot& slot : slots) {
     RankPlacement* place = job.add_placement();
@@ -246,6 +250,23 @@ void lose(Draft& draft, uint32_t rank) {
     add_failure(draft, rank, v1::NODE_LOST, place.message());
   }
   draft.touch();
+}
+
+void interrupt(Draft& draft, const std::string& reason) {
+  const Job::State state = draft.job().state();
+  if (state != Job::STARTING && state != Job::RUNNING) return;
+  draft.record().set_interruption(reason);
+  draft.transition(Job::RESTARTING, reason);
+}
+
+void end_at_time_limit(Draft& draft) {
+  const Job::State state = draft.job().state();
+  if (state != Job::QUEUED && state != Job::RUNNING) return;
+  const std::string reason = absl::StrCat("ran for ", draft.job().spec().scheduling().time_limit_seconds(),
+                                          " s, which is its scheduling.time_limit_seconds");
+  draft.job().set_failure_class(v1::TIME_LIMIT);
+  draft.job().clear_retry_time();
+  draft.transition(state == Job::QUEUED ? Job::FAILED : Job::FAILING, reason);
 }
 
 void cancel(Draft& draft) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "server/cluster/placement.h"
+#include "server/cluster/inventory.h"
 #include "server/jobs/draft.h"
 #include "telar/v1/cluster.pb.h"
 
@@ -25,6 +25,13 @@ void observe_absence(Draft& draft, uint32_t rank, bool heard_stop);
 
 // The lease of the rank's node ran out. An exited rank sends nothing more; any other is LOST.
 void lose(Draft& draft, uint32_t rank);
+
+// The ranks are to save and leave for `reason`, which is nobody's fault: the job is queued again and pays nothing.
+// Nothing happens unless it is STARTING or RUNNING.
+void interrupt(Draft& draft, const std::string& reason);
+
+// It ran for as long as it may: it saves, and ends as FAILED. A job in the queue fails at once.
+void end_at_time_limit(Draft& draft);
 
 // Someone asks for the end. Nothing happens when it is ending for good already.
 void cancel(Draft& draft);

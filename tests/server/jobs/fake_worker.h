@@ -21,6 +21,8 @@ class FakeWorker {
     request.set_incarnation(incarnation_);
     request.set_listen_host("127.0.0.1");
     request.set_metrics_address("127.0.0.1:9100");
+    request.set_spare(spare);
+    request.mutable_labels()->insert(labels.begin(), labels.end());
     for (uint32_t i = 0; i < devices_; ++i) {
       v1::Device* device = request.add_devices();
       device->set_kind(v1::ResourceSpec::CPU);
@@ -86,7 +88,9 @@ class FakeWorker {
     ranks_.clear();
   }
 
-  bool obeys_stop = true;             // With false, a rank told to stop goes on.
+  bool obeys_stop = true;  // With false, a rank told to stop goes on.
+  bool spare = false;
+  std::map<std::string, std::string> labels;
   bool starts = true;                 // With false, nothing it is told to run appears.
   std::map<Key, v1::RankPlan> plans;  // All that it was ever told to run.
 
