@@ -98,6 +98,7 @@ void JobManager::apply(const JobRecord& before, const JobRecord& after) {
   } else {
     queued_.erase(after.order());
   }
+  plan_retry(before, after);
   if (placed(job.state())) {
     if (before.job().epoch() != job.epoch()) {
       for (const v1::RankPlacement& place : job.placement()) cluster_.hold(place.node(), place.device(), job.name());

@@ -7,6 +7,7 @@
 #include "server/jobs/admission.h"
 #include "server/jobs/epoch.h"
 #include "server/jobs/job_manager.h"
+#include "server/jobs/restart_policy.h"
 
 namespace telar::server::jobs {
 
@@ -42,10 +43,23 @@ void JobManager::place_queued() {
   }
 }
 
+// A wall clock that was set back must not keep a job for longer than its delay.
+void JobManager::plan_retry(const JobRecord& before, const JobRecord& after) {
+  const v1::Job& job = after.job();
+  const std::string id = job_id(job.name());
+  if (job.state() != v1::Job::QUEUED || !job.has_retry_time()) {
+    retry_at_.erase(id);
+  } else if (before.job().state() != v1::Job::QUEUED) {
+    const Clock::Steady::duration left = cluster::to_wall(job.retry_time()) - clock_->wall();
+    const Clock::Steady::duration most = backoff(job.spec().restart().backoff_seconds(), job.restarts());
+    retry_at_[id] = clock_->now() + std::min(left, most);
+  }
+}
+
 bool JobManager::place_one(const std::string& id, const cluster::Cluster::Count& count) {
   JobRecord& record = jobs_.at(id);
   const v1::ResourceSpec& resources = record.job().spec().resources();
-  if (record.job().has_retry_time() && clock_->wall() < cluster::to_wall(record.job().retry_time())) return false;
+  if (const auto at = retry_at_.find(id); at != retry_at_.end() && clock_->now() < at->second) return false;
   std::optional<std::vector<cluster::Slot>> slots;
   if (resources.devices() <= count.free) {
     slots = cluster_.find(resources.kind(), cluster::shape_of(record.job().spec()));

@@ -32,10 +32,10 @@ inline std::string to_string(const Step& step) {
 
 struct Exploration {
   uint64_t states = 0;
-  int depth = 0;                  // Of the breadth-first search.
-  bool complete = false;          // All states were visited.
-  std::string violation;          // Empty: none.
-  std::vector<std::string> way;   // To the violation.
+  int depth = 0;                 // Of the breadth-first search.
+  bool complete = false;         // All states were visited.
+  std::string violation;         // Empty: none.
+  std::vector<std::string> way;  // To the violation.
 };
 
 template <typename Protocol>

@@ -46,10 +46,14 @@ bool Protocol::over(const State& state) const {
 
 const char* Protocol::broken(const State& state) const {
   switch (state.wrong) {
-    case kStalePublish: return "an epoch published after a newer one had restored or published";
-    case kLostSave: return "an epoch restored less than what an earlier one was told it may publish";
-    case kTwoJobs: return "one request made two jobs";
-    default: break;
+    case kStalePublish:
+      return "an epoch published after a newer one had restored or published";
+    case kLostSave:
+      return "an epoch restored less than what an earlier one was told it may publish";
+    case kTwoJobs:
+      return "one request made two jobs";
+    default:
+      break;
   }
   if (state.acknowledged && state.job[0].state == kAbsent && !(state.up && state.pending)) {
     return "an acknowledged job is lost";
@@ -148,8 +152,8 @@ void Protocol::settle(Job& job) const {
       all_run &= rank.state == kRuns || rank.state == kExited;
       all_finished &= (job.finished >> r & 1) != 0;
     }
-    const bool paid = job.cause == kOwnFault ? job.own_restarts < limits_.own_restarts
-                                             : job.node_restarts < limits_.node_restarts;
+    const bool paid =
+        job.cause == kOwnFault ? job.own_restarts < limits_.own_restarts : job.node_restarts < limits_.node_restarts;
     if (job.state == kStarting || job.state == kRunning) {
       if (job.cause != kNoCause) {
         job.state = paid ? kRestarting : kFailing;
@@ -494,7 +498,8 @@ void Protocol::leader(const State& state, int n, int j, int e, const Emit& emit)
         files.temp[e] = 0;
       }
       return then("renames its save", kIdle);
-    default: return asks(state, n, j, e, emit);
+    default:
+      return asks(state, n, j, e, emit);
   }
 }
 

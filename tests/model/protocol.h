@@ -6,8 +6,8 @@
 // marked as faults are paid from Limits::faults. Clocks promise nothing: a lease may run out at any moment, unless
 // Limits::honest_clocks, where a node must have been silent.
 //
-// The code that each part stands for is named beside it. Output (logs, events) is left out: it is taken over by line and
-// byte, whoever sends it.
+// The code that each part stands for is named beside it. Output (logs, events) is left out: it is taken over by line
+// and byte, whoever sends it.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,16 @@ namespace telar::tests::model {
 inline constexpr int kNodes = 2, kJobs = 2, kEpochs = 3;
 
 enum JobState : uint8_t {
-  kAbsent, kQueued, kStarting, kRunning, kRestarting, kCancelling, kFailing, kSucceeded, kFailed, kCancelled
+  kAbsent,
+  kQueued,
+  kStarting,
+  kRunning,
+  kRestarting,
+  kCancelling,
+  kFailing,
+  kSucceeded,
+  kFailed,
+  kCancelled
 };
 enum RankState : uint8_t { kNowhere, kAssigned, kRuns, kExited, kLost };
 enum Cause : uint8_t { kNoCause, kOwnFault, kNodeFault };
@@ -30,30 +39,32 @@ enum Phase : uint8_t { kBorn, kAsksForLast, kRollsForward, kSweeps, kIdle, kStag
 
 // Mistakes to plant. All false: what the code does.
 struct Mistakes {
-  bool publishes_unasked = false;        // The rename alone decides, as it did once.
-  bool epoch_unchecked = false;          // CommitCheckpoint stores whatever it is asked.
-  bool reuses_lost_devices = false;      // A lease that ran out frees the devices at once.
-  bool answers_before_storing = false;   // Create is answered, then stored.
-  bool forgets_requests = false;         // A repeated Create makes another job.
-  bool sweeps_first = false;             // An epoch clears up before it asks what was decided.
-  bool counts_heartbeats = false;        // Two heartbeats after STOP prove that a rank will not start any more.
-  bool takes_old_heartbeats = false;     // One of an earlier registration counts after the worker registered again.
-  bool keeps_its_wish = false;           // A worker that registers again still acts on what it was told before.
-  bool says_what_was = false;            // Its first heartbeat then may be older than its last start.
+  bool publishes_unasked = false;       // The rename alone decides, as it did once.
+  bool epoch_unchecked = false;         // CommitCheckpoint stores whatever it is asked.
+  bool reuses_lost_devices = false;     // A lease that ran out frees the devices at once.
+  bool answers_before_storing = false;  // Create is answered, then stored.
+  bool forgets_requests = false;        // A repeated Create makes another job.
+  bool sweeps_first = false;            // An epoch clears up before it asks what was decided.
+  bool counts_heartbeats = false;       // Two heartbeats after STOP prove that a rank will not start any more.
+  bool takes_old_heartbeats = false;    // One of an earlier registration counts after the worker registered again.
+  bool keeps_its_wish = false;          // A worker that registers again still acts on what it was told before.
+  bool says_what_was = false;           // Its first heartbeat then may be older than its last start.
 };
 
 struct Limits {
   int jobs = 1;
-  int gang = 1;            // Ranks of job 0; others have one.
-  int saves = 1;           // Of each epoch.
+  int gang = 1;   // Ranks of job 0; others have one.
+  int saves = 1;  // Of each epoch.
   int own_restarts = 1, node_restarts = 1;
   int faults = 2;
-  bool submits = false;    // Job 0 is created by a client, else it is there.
-  bool cancels = false;    // Somebody cancels job 0, at some time.
+  bool submits = false;  // Job 0 is created by a client, else it is there.
+  bool cancels = false;  // Somebody cancels job 0, at some time.
   bool honest_clocks = false;
 };
 
-struct Rank { uint8_t node, state; };
+struct Rank {
+  uint8_t node, state;
+};
 struct Job {  // server/jobs/record.proto; the coordinator's memory holds what is stored, and nothing else.
   uint8_t state, epoch, cause, finished /* ranks, as bits */, own_restarts, node_restarts, commit_epoch, commit_step;
   Rank rank[kNodes];
@@ -62,18 +73,23 @@ struct Member {  // server/cluster/cluster.h, lost with the coordinator.
   uint8_t known, reported, strangers, lost, told[kJobs] /* heartbeats since it was sent STOP; for one mistake only */;
 };
 using Statuses = uint8_t[kJobs][kEpochs + 1];
-struct Wish { uint8_t any, told[kJobs] /* 4 * epoch + 2 for rank 0 + 1 to stop */; };
-struct Heartbeat { uint8_t any; Statuses of; };
+struct Wish {
+  uint8_t any, told[kJobs] /* 4 * epoch + 2 for rank 0 + 1 to stop */;
+};
+struct Heartbeat {
+  uint8_t any;
+  Statuses of;
+};
 struct Process {
   uint8_t alive, end /* Status */, leads, stopping, phase, epoch, step /* that was decided */, at /* its own */, saves;
 };
 struct Worker {
   uint8_t up, connected, cut, fresh /* `said` is newer than the registration */, unsaid;
-  Statuses entry, said;      // worker/agent/rank_table.h; what the next heartbeat of coordinator_link.h says.
-  Wish wish, older;          // What it was told; and before, which a round that takes long may still go by.
-  Wish answers[2], latest;   // On their way to it, in order; what was sent last.
+  Statuses entry, said;       // worker/agent/rank_table.h; what the next heartbeat of coordinator_link.h says.
+  Wish wish, older;           // What it was told; and before, which a round that takes long may still go by.
+  Wish answers[2], latest;    // On their way to it, in order; what was sent last.
   Heartbeat under_way, late;  // Of the newest registration, and of the one before it.
-  Statuses dir;              // Rank directories.
+  Statuses dir;               // Rank directories.
   Process process[kJobs][kEpochs + 1];
 };
 struct Files {  // <run>/ckpt

@@ -55,7 +55,7 @@ TEST_F(ClusterTest, LeaseGoesFromReadyOverUnknownToLost) {
 TEST_F(ClusterTest, ANewIncarnationReplacesADisconnectedOne) {
   ASSERT_TRUE(cluster_.register_node(worker("a", "1")).ok());
   cluster_.set_connected("a", "1", true);
-  EXPECT_EQ(cluster_.register_node(worker("a", "2")).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(cluster_.register_node(worker("a", "2")).status().code(), absl::StatusCode::kAlreadyExists);
   ASSERT_TRUE(cluster_.register_node(worker("a", "1")).ok());  // Itself again.
   cluster_.set_connected("a", "1", false);
   ASSERT_TRUE(cluster_.register_node(worker("a", "2")).ok());

@@ -40,7 +40,8 @@ void expect_right(const char* name, const Limits& limits) {
 TEST(Model, OneRank) { expect_right("one rank", {.faults = most_faults(2)}); }
 TEST(Model, OneRankSavesTwice) { expect_right("one rank, two saves", {.saves = 2, .faults = most_faults(1)}); }
 TEST(Model, Submitted) {
-  expect_right("submitted", {.saves = 0, .own_restarts = 0, .node_restarts = 0, .faults = most_faults(2), .submits = true});
+  expect_right("submitted",
+               {.saves = 0, .own_restarts = 0, .node_restarts = 0, .faults = most_faults(2), .submits = true});
 }
 TEST(Model, Cancelled) { expect_right("cancelled", {.saves = 0, .faults = most_faults(2), .cancels = true}); }
 TEST(Model, Gang) { expect_right("gang of two", {.gang = 2, .saves = 0, .faults = most_faults(1)}); }
@@ -68,7 +69,8 @@ TEST(Mistake, ReusesLostDevices) {
   expect_found("reuses lost devices", {.saves = 0}, {.reuses_lost_devices = true}, kNotFree);
 }
 TEST(Mistake, AnswersBeforeStoring) {
-  expect_found("answers before storing", {.submits = true}, {.answers_before_storing = true}, "an acknowledged job is lost");
+  expect_found("answers before storing", {.submits = true}, {.answers_before_storing = true},
+               "an acknowledged job is lost");
 }
 TEST(Mistake, ForgetsRequests) {
   expect_found("forgets requests", {.submits = true}, {.forgets_requests = true}, "one request made two jobs");
