@@ -499,6 +499,8 @@ absl::Status CheckpointWriter::commit() {
   if (auto status = decide(); !status.ok()) return status;
   fault_point("save.decided").IgnoreError();
   if (entries.ok()) {
+    // Gone: a newer attempt has published it in our stead, and what stands there now is good.
+    if (auto mine = files_.list(temp_); !mine.ok()) return mine.status();
     if (auto removed = discard(files_, target_, attempt_); !removed.ok()) return removed;
   }
   if (auto status = files_.rename(temp_, target_); !status.ok()) return status;
