@@ -35,10 +35,10 @@ def load_messages():
     protos = sorted((ROOT / "proto/telar/v1").glob("*.proto"))
     subprocess.run(["protoc", "-I", ROOT / "proto", "--python_out", folder.name, *protos], check=True)
     sys.path.insert(0, folder.name)
-    return folder, importlib.import_module("telar.v1.jobs_pb2"), importlib.import_module("telar.v1.cluster_pb2")
+    return folder, importlib.import_module("telar.v1.jobs_pb2")
 
 
-FOLDER, jobs_pb2, cluster_pb2 = load_messages()
+FOLDER, jobs_pb2 = load_messages()
 
 
 def job_id(name):
@@ -198,6 +198,13 @@ class Rig(Cluster):
                 raise AssertionError(f"{name} is {last['state']}, wanted {states}: {job.message}")
             return job if last["state"] in states else None
         return wait_until(reached, lambda: f"{name} in {states}, but {last}", timeout)
+
+    def wait_epoch(self, name, epoch):
+        """The job once this epoch of it runs."""
+        def reached():
+            job = self.client.get(name)
+            return job if job is not None and job.epoch == epoch and state_name(job) == "RUNNING" else None
+        return wait_until(reached, lambda: f"epoch {epoch} of {name} runs, but: {self.client.get(name)}", pause=0.02)
 
     def nodes(self):
         answer = self.client.rpc("Jobs/ListNodes", jobs_pb2.ListNodesRequest(), jobs_pb2.ListNodesResponse)

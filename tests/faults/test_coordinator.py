@@ -1,11 +1,8 @@
 """The coordinator dies at each of its durable steps, or cannot take them. Nothing that was answered is lost."""
-import itertools
 import time
 import unittest
 
-import grpc
-
-from rig import PATIENCE, Rig, jobs_pb2, wait_until
+from rig import PATIENCE, Rig
 
 SHORT = "started step:2 print:a pause:60 step:1 print:b finish"
 COMMITS = 14  # About as many as a job of one rank takes, from its request to its end.
@@ -13,8 +10,6 @@ COMMITS = 14  # About as many as a job of one rank takes, from its request to it
 
 class KilledTest(unittest.TestCase):
     """For each N, the N-th time that it comes by: with jobs waiting, starting, running, ending and being cancelled."""
-    point, times = "", range(1, COMMITS + 1)
-
     def run_through(self, point, times):
         with Rig(workers={"a": 2}) as rig:
             recovery = []

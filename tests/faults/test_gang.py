@@ -38,8 +38,6 @@ class GangTest(unittest.TestCase):
         with Rig(workers={"a": 1, "b": 1, "c": 1}) as rig:
             job = rig.client.submit(rig.fake("pause:400 started pause:400 finish", devices=2, restart=dict(backoff_seconds=0)))
             for epoch in (1, 2):
-                view = wait_until(lambda: (one := rig.client.get(job)).epoch == epoch and one.state in (2, 3) and one,
-                                  f"epoch {epoch}")
                 victim = wait_until(lambda: [pid for pid, path in rig.rank_processes().items() if f"/{epoch}/1" in path],
                                     "rank 1 lives")[0]
                 os.kill(victim, signal.SIGKILL)
@@ -55,13 +53,12 @@ class AccountTest(unittest.TestCase):
         with Rig(workers={"a": 1, "b": 1}) as rig:
             job = rig.client.submit(rig.fake("started run:20", restart=dict(max_restarts=0, max_node_restarts=5)))
             for turn in range(3):
-                view = wait_until(lambda: (one := rig.client.get(job)).epoch == turn + 1 and one.state == 3 and one, "it runs")
-                node = view.placement[0].node
+                node = rig.wait_epoch(job, turn + 1).placement[0].node
                 if turn == 1:
                     rig.workers[node].terminate()  # --stop-ranks-on-exit: its state is saved.
                 else:
                     rig.kill_node(node)
-                wait_until(lambda: rig.client.get(job).epoch == turn + 2, "it is placed again")
+                rig.wait_epoch(job, turn + 2)
                 rig.start_worker(node)
                 rig.wait_node(node, "READY")
             view = rig.client.get(job)
@@ -173,15 +170,10 @@ class RandomTest(unittest.TestCase):
                 rig.wait_node(name, "READY")
             for name in sorted(set(names)):  # Most end by themselves; the endless ones are told to.
                 if not rig.client.get(name).HasField("end_time"):
-                    rig.client.call("cancel", name, "CancelJob", *self.cancel_request(name))
+                    rig.client.cancel_once(name, "")
             wait_until(lambda: all(job.HasField("end_time") for job in rig.client.list().jobs), "every job is over")
             print(f"seed {SEED}: {len(set(names))} jobs, {len(rig.history)} calls, strikes: {' '.join(strikes)}")
             rig.check_clean()
-
-    @staticmethod
-    def cancel_request(name):
-        from rig import jobs_pb2
-        return jobs_pb2.CancelJobRequest(name=name), jobs_pb2.Job
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import time
 import unittest
 
 from cluster import spec
-from rig import GRACE, HEARTBEAT, LEASE, Rig, wait_until
+from rig import HEARTBEAT, LEASE, TERMINAL, Rig, state_name, wait_until
 
 LONG = "started run:20"
 
@@ -23,9 +23,8 @@ class SilenceTest(unittest.TestCase):
             rig.figure("a silent host is UNKNOWN", time.monotonic() - cut)
             rig.wait_node(silent, "LOST")
             rig.figure("a silent host is LOST", time.monotonic() - cut)
-            wait_until(lambda: (view := rig.client.get(job)).epoch == 2 and view.state == 3, "it runs without it")
+            view = rig.wait_epoch(job, 2)
             rig.figure("after silence it runs on a spare node", time.monotonic() - cut)
-            view = rig.client.get(job)
             self.assertEqual({place.node for place in view.placement}, {placed[0], spare})
             self.assertEqual((view.restarts, view.node_restarts), (0, 1))
             rig.proxies[silent].set("pass")
@@ -72,7 +71,7 @@ class StartUnderWayTest(unittest.TestCase):
     def check_not_over_early(self, rig, job, until):
         while not until():
             view = rig.client.get(job)
-            if view is not None and view.state >= 7:
+            if view is not None and state_name(view) in TERMINAL:
                 self.assertFalse(rig.rank_processes(), "the job is over, and a process of it lives")
                 held = [device.job for node in rig.nodes().values() for device in node.devices if device.job]
                 self.assertFalse(held)
@@ -87,7 +86,7 @@ class StartUnderWayTest(unittest.TestCase):
             rig.client.cancel(job)
             quiet = time.monotonic() + 4 * HEARTBEAT
             self.check_not_over_early(rig, job, lambda: time.monotonic() > quiet)
-            self.assertEqual(rig.client.get(job).state, 5)  # CANCELLING: the start may be under way.
+            self.assertEqual(state_name(rig.client.get(job)), "CANCELLING", "the start may be under way")
             rig.proxies["a"].set("pass")
             rig.wait(job, "CANCELLED")
             time.sleep(HEARTBEAT)
@@ -135,7 +134,7 @@ class StaleMemberTest(unittest.TestCase):
             node = rig.wait(job, "RUNNING").placement[0].node
             wait_until(lambda: rig.struck(fault), f"{fault} strikes")
             frozen = self.freeze(rig, node)  # The rank has stopped itself in its save.
-            wait_until(lambda: (view := rig.client.get(job)) is not None and view.epoch == 2 and view.state == 3, "epoch 2 runs")
+            rig.wait_epoch(job, 2)
             self.thaw(frozen)
             end = rig.wait(job, "SUCCEEDED", timeout=90)
             self.assertEqual((end.epoch, end.restarts, end.node_restarts), (2, 0, 1))

@@ -80,6 +80,56 @@ TEST_F(Leases, AWallClockThatIsSetLosesNobody) {
   EXPECT_EQ(get(name).epoch(), 1u);
 }
 
+// Every call that leaves something behind, made for another epoch than the one that runs.
+TEST_F(Leases, EveryWriteOfAnotherEpochIsRefused) {
+  const std::string name = running();
+  FakeWorker::die(a_.rank(name, 1, 0), 139, v1::CRASH, "");
+  run();
+  pass(seconds(40));
+  ASSERT_EQ(state(name), "RUNNING");
+  ASSERT_EQ(get(name).epoch(), 2u);
+  for (const uint64_t epoch : {0, 1, 3}) {
+    v1::AppendLogRequest log;
+    log.set_node(get(name).placement(0).node());
+    log.set_job(name);
+    log.set_epoch(epoch);
+    log.set_data("late");
+    EXPECT_EQ(reason(manager_->append_log(log).status()), "STALE_EPOCH") << epoch;
+    EXPECT_EQ(reason(report(name, epoch, 0, {step_event(1, 5)}).status()), "STALE_EPOCH") << epoch;
+    EXPECT_EQ(reason(manager_->put_key(name, epoch, "rank_0", "x")), "STALE_EPOCH") << epoch;
+    EXPECT_EQ(reason(manager_->keys(name, epoch).status()), "STALE_EPOCH") << epoch;
+    EXPECT_EQ(reason(manager_->commit_checkpoint(name, epoch, 7)), "STALE_EPOCH") << epoch;
+    EXPECT_EQ(reason(manager_->last_commit(name, epoch).status()), "STALE_EPOCH") << epoch;
+  }
+  EXPECT_EQ(manager_->read_log(name, 1, 0, 0).value(), "");
+}
+
+// What is said of an epoch that is over says nothing of the one that runs; a process of it keeps its node closed.
+TEST_F(Leases, AnOldRankIsNoRankOfTheNewEpoch) {
+  const std::string name = running(small_spec(1));
+  FakeWorker& worker = worker_of(name);
+  v1::HeartbeatRequest old = worker.next_heartbeat();
+  FakeWorker::die(worker.rank(name, 1, 0), 139, v1::CRASH, "");
+  run();
+  pass(seconds(40));
+  ASSERT_EQ(get(name).epoch(), 2u);
+  const v1::RankPlacement before = get(name).placement(0);
+  v1::RankStatus& status = *old.mutable_ranks(0);
+  FakeWorker::die(status, 1, v1::CONFIG, "of long ago");
+  v1::HeartbeatRequest request = worker_of(name).next_heartbeat();
+  *request.add_ranks() = status;
+  ASSERT_TRUE(manager_->heartbeat(request).ok());
+  EXPECT_EQ(state(name), "RUNNING");
+  EXPECT_EQ(get(name).placement(0).SerializeAsString(), before.SerializeAsString());
+  request.mutable_ranks(request.ranks_size() - 1)->set_state(v1::RankPlacement::RUNNING);
+  ASSERT_TRUE(manager_->heartbeat(request).ok());
+  const std::string second = submit(small_spec(3));
+  manager_->tick();
+  EXPECT_EQ(state(second), "QUEUED");
+  run();  // The worker kills it, and says so.
+  EXPECT_EQ(state(second), "RUNNING");
+}
+
 class Retry : public Leases {
  protected:
   // A job that waits 10 s for its restart.
