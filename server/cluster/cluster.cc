@@ -41,6 +41,7 @@ void Cluster::set_connected(const std::string& node, const std::string& incarnat
   const auto found = members_.find(node);
   if (found != members_.end() && found->second.info.incarnation() == incarnation) {
     found->second.streams += connected ? 1 : -1;
+    found->second.away = found->second.streams == 0;
   }
 }
 
@@ -64,6 +65,7 @@ absl::Status Cluster::heartbeat(const std::string& node, const std::string& inca
   member.heard = clock_->now();
   member.heard_wall = clock_->wall();
   member.reported = true;
+  member.away = false;
   member.strangers = strangers;
   return absl::OkStatus();
 }
@@ -88,7 +90,7 @@ const std::string& Cluster::holder(const std::string& node, const v1::Device& de
 
 std::vector<v1::Device> Cluster::free_devices(const Member& member, v1::ResourceSpec::Kind kind) const {
   std::vector<v1::Device> devices;
-  if (state(member) != v1::Node::READY || !member.reported || member.strangers) return devices;
+  if (state(member) != v1::Node::READY || !member.reported || member.away || member.strangers) return devices;
   for (const v1::Device& device : member.info.devices()) {
     if (device.kind() == kind && holder(member.info.node(), device).empty()) devices.push_back(device);
   }

@@ -38,7 +38,7 @@ class Cluster {
   // The nodes whose lease ran out since the last call.
   std::vector<std::string> expire();
 
-  // Devices that a job may have now: on a READY node that has reported what runs there.
+  // Devices that a job may have now: on a READY node that has reported what runs there, and has not hung up since.
   std::optional<std::vector<Slot>> find(v1::ResourceSpec::Kind kind, const GangShape& shape) const;
   void hold(const std::string& node, const v1::Device& device, const std::string& job);
   void release(const std::string& job);
@@ -73,6 +73,7 @@ class Cluster {
     int streams = 0;        // Open Heartbeat streams; two for a moment when a worker dials anew.
     bool reported = false;  // A heartbeat of this incarnation said what runs there.
     bool strangers = false;
+    bool away = false;  // Its last stream ended; until the next heartbeat.
     bool lost = false;  // Latched by expire().
   };
   using DeviceKey = std::pair<v1::ResourceSpec::Kind, uint32_t>;

@@ -1,4 +1,5 @@
-"""Gangs under a worker that flaps, who pays for which restart, and a crowd of jobs under random faults."""
+"""Gangs under a worker that flaps, who pays for which restart, and a crowd of jobs under random faults: by
+TELAR_FAULTS_SEED, for TELAR_FAULTS_SECONDS."""
 import os
 import random
 import signal
@@ -36,7 +37,8 @@ class GangTest(unittest.TestCase):
 
     def test_members_that_die_while_they_meet(self):
         with Rig(workers={"a": 1, "b": 1, "c": 1}) as rig:
-            job = rig.client.submit(rig.fake("pause:400 started pause:400 finish", devices=2, restart=dict(backoff_seconds=0)))
+            words = "pause:400 started pause:400 finish"
+            job = rig.client.submit(rig.fake(words, devices=2, restart=dict(backoff_seconds=0)))
             for epoch in (1, 2):
                 victim = wait_until(lambda: [pid for pid, path in rig.rank_processes().items() if f"/{epoch}/1" in path],
                                     "rank 1 lives")[0]
@@ -82,7 +84,7 @@ class AccountTest(unittest.TestCase):
 
 
 class RandomTest(unittest.TestCase):
-    """Clients submit, cancel and read while daemons die, stop and lose each other. TELAR_FAULTS_SEED, TELAR_FAULTS_SECONDS."""
+    """Clients submit, cancel and read while daemons die, stop and lose each other."""
 
     WORDS = ("started step:3 print:x finish", "started pause:150 finish", "started run:20", "started once:exit:1 finish",
              "started fork pause:100 finish", "ignore_term started pause:200 finish")
@@ -152,7 +154,8 @@ class RandomTest(unittest.TestCase):
         draw = random.Random(SEED)
         with Rig(workers={"a": 2, "b": 2}, proxied=("a", "b")) as rig:
             names, stop = [], threading.Event()
-            threads = [threading.Thread(target=self.clients, args=(rig, random.Random(SEED + i), names, stop)) for i in (1, 2)]
+            threads = [threading.Thread(target=self.clients, args=(rig, random.Random(SEED + number), names, stop))
+                       for number in (1, 2)]
             for thread in threads:
                 thread.start()
             start, strikes = time.monotonic(), []

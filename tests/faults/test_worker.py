@@ -1,4 +1,4 @@
-"""Daemons, spawners and processes of a node die at each step that leaves a trace on its disk, within the lease and beyond."""
+"""Daemons, spawners and processes of a node die at each step that leaves a trace on its disk; within a lease, and beyond."""
 import os
 import signal
 import time

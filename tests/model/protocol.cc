@@ -1,6 +1,7 @@
 #include "tests/model/protocol.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace telar::tests::model {
 namespace {
@@ -284,7 +285,8 @@ void Protocol::coordinator(const State& state, const Emit& emit) const {
       next = state;
     }
     if (job.state != kQueued || job.epoch == kEpochs) continue;
-    const bool alike = std::memcmp(&state.worker[0], &state.worker[1], sizeof(Worker)) == 0;
+    const bool alike = std::memcmp(&state.worker[0], &state.worker[1], sizeof(Worker)) == 0 &&
+                       std::memcmp(&state.member[0], &state.member[1], sizeof(Member)) == 0;
     for (int first = 0; first < (alike ? 1 : kNodes); ++first) {
       bool fits = true;
       for (int r = 0; r < gang(j); ++r) fits &= free(state, (first + r) % kNodes);
@@ -542,83 +544,6 @@ void Protocol::asks(const State& state, int n, int j, int e, const Emit& emit) c
     files.temp[e] = 0;
     process.phase = kIdle;
     emit({"is refused, and takes its save away", n, j, e}, next);
-  }
-}
-
-void Protocol::stop_all(State& state, int n, uint8_t end) {
-  for (auto& of_job : state.worker[n].process) {
-    for (Process& process : of_job) {
-      if (!process.alive) continue;
-      process = {};
-      process.end = end;
-    }
-  }
-}
-
-void Protocol::faults(const State& state, const Emit& emit) const {
-  State next = state;
-  const auto pay = [&](const char* what, int n = -1, int j = -1, int e = -1) {
-    --next.faults;
-    emit({what, n, j, e, true}, next);
-    next = state;
-  };
-  const auto daemon_dies = [&](Worker& worker) {  // Files and processes stay, and so does what is under way from it.
-    Worker left{};
-    std::memcpy(left.dir, worker.dir, sizeof(left.dir));
-    std::memcpy(left.process, worker.process, sizeof(left.process));
-    left.under_way = worker.under_way;
-    left.late = worker.late;
-    left.cut = worker.cut;
-    worker = left;
-  };
-  if (state.up) {
-    next.up = next.request = next.pending = 0;
-    for (Member& member : next.member) member = {};
-    for (Worker& worker : next.worker) {
-      worker.connected = 0;
-      worker.under_way = worker.late = {};
-    }
-    for (Files& files : next.files) std::memset(files.stray, 0, sizeof(files.stray));
-    pay("the coordinator dies");
-  }
-  if (state.request) {
-    next.request = 0;
-    pay("a request is lost");
-  }
-  if (state.answered) {
-    next.answered = 0;
-    pay("an answer is lost");
-  }
-  for (int n = 0; n < kNodes; ++n) {
-    const Worker& now = state.worker[n];
-    if (now.up) {
-      daemon_dies(next.worker[n]);
-      pay("the daemon dies", n);
-      daemon_dies(next.worker[n]);
-      stop_all(next, n, kCrashed);
-      pay("the machine starts anew", n);
-    }
-    if (now.connected) {
-      next.worker[n].connected = 0;
-      pay("the stream breaks", n);
-    }
-    if (limits_.honest_clocks && !now.cut) {
-      next.worker[n].cut = 1;
-      pay("the network is cut", n);
-    }
-    if (state.up && !limits_.honest_clocks && !state.member[n].lost) {
-      next.member[n].lost = 1;
-      pay("a lease runs out", n);
-    }
-    for (int j = 0; j < limits_.jobs; ++j) {
-      for (int e = 1; e <= kEpochs; ++e) {
-        const Process& process = now.process[j][e];
-        if (!process.alive) continue;
-        next.worker[n].process[j][e] = {};
-        next.worker[n].process[j][e].end = kCrashed;
-        pay("a process crashes", n, j, e);
-      }
-    }
   }
 }
 

@@ -63,6 +63,31 @@ TEST_F(ClusterTest, ANewIncarnationReplacesADisconnectedOne) {
   EXPECT_TRUE(cluster_.heartbeat("a", "2", false).ok());
 }
 
+TEST_F(ClusterTest, ANodeThatHungUpGetsNothingUntilItSpeaksAgain) {
+  const auto free = [this] { return cluster_.count(v1::ResourceSpec::CPU).free; };
+  ASSERT_TRUE(cluster_.register_node(worker("a", "1")).ok());
+  cluster_.set_connected("a", "1", true);
+  ASSERT_TRUE(cluster_.heartbeat("a", "1", false).ok());
+  EXPECT_EQ(free(), 2u);
+  cluster_.set_connected("a", "1", true);  // It dials anew, and the old line ends a little later.
+  cluster_.set_connected("a", "1", false);
+  EXPECT_EQ(free(), 2u);
+  cluster_.set_connected("a", "1", false);
+  EXPECT_EQ(free(), 0u);
+  EXPECT_FALSE(cluster_.lost("a"));
+  ASSERT_TRUE(cluster_.heartbeat("a", "1", false).ok());
+  EXPECT_EQ(free(), 2u);
+}
+
+TEST_F(ClusterTest, AHeartbeatOfAnEarlierRegistrationIsRefused) {
+  const uint64_t first = cluster_.register_node(worker("a", "1")).value();
+  const uint64_t second = cluster_.register_node(worker("a", "1")).value();
+  EXPECT_EQ(reason(cluster_.heartbeat("a", "1", false, first)), "NOT_REGISTERED");
+  EXPECT_EQ(cluster_.count(v1::ResourceSpec::CPU).free, 0u);
+  EXPECT_TRUE(cluster_.heartbeat("a", "1", false, second).ok());
+  EXPECT_EQ(cluster_.count(v1::ResourceSpec::CPU).free, 2u);
+}
+
 TEST_F(ClusterTest, OffersDevicesOnlyWhereItKnowsWhatRuns) {
   ASSERT_TRUE(cluster_.register_node(worker("a", "1")).ok());
   EXPECT_FALSE(cluster_.find(v1::ResourceSpec::CPU, {.data = 1}));  // Not reported yet.
