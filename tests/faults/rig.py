@@ -179,6 +179,9 @@ class Rig(Cluster):
         worker = self.workers[name]
         if worker.running():
             worker.kill()
+        if fault:  # An old spawner would not know of it.
+            wait_until(lambda: not any(str(self.state(name)) in command for command in self.processes().values()),
+                       f"the spawner of {name} is gone")
         self.start_worker(name, worker.devices, fault=fault)
 
     def fake(self, words, devices=1, **changes):
