@@ -1,4 +1,5 @@
-// A rank without training: does what its plan's spec.name says, word by word, so that tests can play every end.
+// A rank without training: does what its plan's spec.name says, word by word, so that tests can play every end; where a
+// coordinator lets no such name in, what spec.sample.prompt says.
 //
 //   started        RankStarted event             step:N        N StepReports, numbered on
 //   run[:MS]       a step and a log line each 2 ms until SIGTERM, then RankFinished{interrupted} and exit code 10
@@ -41,7 +42,8 @@ class FakeRank {
   }
 
   int run() {
-    std::istringstream words(plan_.spec().name());
+    const bool prompted = !plan_.spec().sample().prompt().empty();
+    std::istringstream words(prompted ? plan_.spec().sample().prompt() : plan_.spec().name());
     for (std::string word; words >> word;) act(word);
     return 0;
   }

@@ -1,7 +1,7 @@
 """What clients saw, against what a service may do. Pure: tests/faults/test_history.py feeds it lies."""
 import collections
 
-Call = collections.namedtuple("Call", "kind key start end result code")
+Call = collections.namedtuple("Call", "kind key start end result code detail", defaults=("",))
 
 # server/jobs/transitions.h
 LEGAL = {("STATE_UNSPECIFIED", "QUEUED"), ("QUEUED", "STARTING"), ("QUEUED", "CANCELLED"), ("STARTING", "RUNNING"),

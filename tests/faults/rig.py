@@ -75,13 +75,13 @@ class Client:
     def call(self, kind, key, method, request, answer):
         """One call, recorded; None where it failed. `key` is the request_id or the job's name."""
         start = time.monotonic()
-        result, code = None, None
+        result, code, detail = None, None, ""
         try:
             result = self.rpc("Jobs/" + method, request, answer)
         except grpc.RpcError as error:
-            code = error.code().name
+            code, detail = error.code().name, error.details()
         with self.lock:
-            self.history.append(Call(kind, key, start, time.monotonic(), result, code))
+            self.history.append(Call(kind, key, start, time.monotonic(), result, code, detail))
         return result
 
     def submit_once(self, content, request_id):
@@ -90,7 +90,12 @@ class Client:
         return self.call("submit", request_id, "CreateJob", request, jobs_pb2.Job)
 
     def until_answered(self, call, timeout=PATIENCE):
-        return wait_until(call, f"an answer: {self.history[-1].code if self.history else ''}", timeout)
+        def answer():
+            result = call()
+            if result is None and self.history[-1].code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "NOT_FOUND"):
+                raise AssertionError(self.history[-1].detail)
+            return result
+        return wait_until(answer, lambda: f"an answer: {self.history[-1].code}", timeout)
 
     def submit(self, content, request_id=None):
         request_id = request_id or str(uuid.uuid4())
@@ -187,7 +192,7 @@ class Rig(Cluster):
     def fake(self, words, devices=1, **changes):
         """A job whose ranks do what `words` say: tests/fakes/fake_rank.cc."""
         batch = {"global": 4 * devices, "sequence_length": 32}
-        return spec(self.text, devices=devices, name=words, batch=batch, **changes)
+        return spec(self.text, devices=devices, sample=dict(prompt=words, tokens=0), batch=batch, **changes)
 
     def wait(self, name, *states, timeout=PATIENCE):
         last = {}

@@ -4,8 +4,7 @@ import signal
 import time
 import unittest
 
-from cluster import spec
-from rig import HEARTBEAT, LEASE, TERMINAL, Rig, state_name, wait_until
+from rig import HEARTBEAT, LEASE, TERMINAL, Rig, spec, state_name, wait_until
 
 LONG = "started run:20"
 
