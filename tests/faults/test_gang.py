@@ -176,7 +176,7 @@ class RandomTest(unittest.TestCase):
                     rig.client.cancel_once(name, "")
             wait_until(lambda: all(job.HasField("end_time") for job in rig.client.list().jobs), "every job is over")
             print(f"seed {SEED}: {len(set(names))} jobs, {len(rig.history)} calls, strikes: {' '.join(strikes)}")
-            rig.check_clean()
+            rig.check_clean(lossy=True)
 
 
 if __name__ == "__main__":
