@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -25,7 +26,8 @@ struct Fault {
 class Faults {
  public:
   explicit Faults(const std::string& text) {
-    for (const std::string entry : absl::StrSplit(text, ',')) {
+    const std::vector<std::string> entries = absl::StrSplit(text, ',');
+    for (const std::string& entry : entries) {
       const std::vector<std::string> parts = absl::StrSplit(entry, ':');
       Fault fault;
       int delay = 0;
