@@ -222,7 +222,7 @@ class Rig(Cluster):
 
     def wait_node(self, name, state, timeout=PATIENCE):
         def reached():
-            with contextlib.suppress(grpc.RpcError):
+            with contextlib.suppress(grpc.RpcError, KeyError):
                 return jobs_pb2.Node.State.Name(self.nodes()[name].state) == state
             return False
         wait_until(reached, f"node {name} is {state}", timeout)

@@ -26,7 +26,7 @@ class KilledTest(unittest.TestCase):
                 self.assertIn(state_name(ends[1]), ("CANCELLED", "SUCCEEDED"), ends[1].message)
                 self.assertEqual((ends[0].epoch, ends[0].restarts, ends[1].restarts), (1, 0, 0), "no process was touched")
                 struck += [turn] if rig.struck(fault) else []
-            self.assertGreater(len(struck), len(times) // 2, f"{point} struck at {struck} only")
+            self.assertGreaterEqual(len(struck), len(times) // 3, f"{point} struck at {struck} only")
             rig.check_clean()
 
     @staticmethod
@@ -76,6 +76,7 @@ class RefusedTest(unittest.TestCase):
         for action, code in (("error", "UNAVAILABLE"), ("enospc", "RESOURCE_EXHAUSTED")):
             with self.subTest(action), Rig(workers={"a": 1}) as rig:
                 rig.restart_coordinator(f"coordinator.store:{action}")
+                rig.wait_node("a", "READY")
                 self.assertIsNone(rig.client.submit_once(rig.fake(SHORT), "one"))
                 self.assertEqual(rig.history[-1].code, code)
                 job = rig.client.submit(rig.fake(SHORT), "one")
@@ -99,6 +100,7 @@ class RefusedTest(unittest.TestCase):
             for point in ("coordinator.log.begin", "coordinator.log.written"):
                 rig.forget_strikes()
                 rig.restart_coordinator(f"{point}:enospc:1")
+                rig.wait_node("a", "READY")
                 job = rig.client.submit(rig.fake(SHORT))
                 self.assertEqual(rig.wait(job, "SUCCEEDED").restarts, 0)
                 self.assertTrue(rig.struck(point))
