@@ -46,12 +46,6 @@ class Proxy:
             for pair in self.pairs:
                 pair.end()
 
-    def half_open(self):
-        """Ends every connection for the coordinator; the worker waits for somebody who is not there."""
-        with self.lock:
-            for pair in self.pairs:
-                pair.end((DOWN,))
-
     def close(self):
         self.over = True
         self.thread.join()
