@@ -150,6 +150,7 @@ TEST_F(Retry, IsNotDelayedByAWallClockThatIsSetBack) {
   pass(seconds(9));
   EXPECT_EQ(state(name), "QUEUED");
   pass(seconds(2));
+  run();
   EXPECT_EQ(state(name), "RUNNING");
 }
 
