@@ -129,7 +129,7 @@ class StaleMemberTest(unittest.TestCase):
                 rig.restart_worker(name, fault)
             rig.wait_node("a", "READY")
             rig.wait_node("b", "READY")
-            job = rig.client.submit(spec(rig.text, steps=400, devices=1, checkpoint=dict(every_steps=every, keep=0)))
+            job = rig.client.submit(spec(rig.text, steps=400, devices=1, checkpoint=dict(every_steps=every, keep=100)))
             node = rig.wait(job, "RUNNING").placement[0].node
             wait_until(lambda: rig.struck(fault), f"{fault} strikes")
             frozen = self.freeze(rig, node)  # The rank has stopped itself in its save.
