@@ -283,6 +283,7 @@ class Rig(Cluster):
     def stop(self):
         for proxy in self.proxies.values():
             proxy.set("pass")
+        self.used_addresses.clear()  # Another test's cluster beside this one may have them by now.
         left = super().stop()
         for proxy in self.proxies.values():
             proxy.close()
