@@ -14,7 +14,7 @@ v1::Node::State Cluster::state(const Member& member) const {
   return silent * 2 >= lease_ ? v1::Node::UNKNOWN : v1::Node::READY;
 }
 
-absl::Status Cluster::register_node(const v1::RegisterNodeRequest& request) {
+absl::StatusOr<uint64_t> Cluster::register_node(const v1::RegisterNodeRequest& request) {
   const auto found = members_.find(request.node());
   if (found != members_.end()) {
     const Member& old = found->second;
@@ -32,19 +32,24 @@ absl::Status Cluster::register_node(const v1::RegisterNodeRequest& request) {
   if (found != members_.end() && found->second.info.incarnation() == request.incarnation()) {
     member.streams = found->second.streams;
   }
+  member.registration = ++registrations_;
   members_[request.node()] = std::move(member);
   ++version_;
-  return absl::OkStatus();
+  return registrations_;
 }
 
 void Cluster::set_connected(const std::string& node, const std::string& incarnation, bool connected) {
   const auto found = members_.find(node);
   if (found != members_.end() && found->second.info.incarnation() == incarnation) {
+    const bool before = ready(found->second);
     found->second.streams += connected ? 1 : -1;
+    found->second.away = found->second.streams == 0;
+    if (before != ready(found->second)) ++version_;
   }
 }
 
-absl::Status Cluster::heartbeat(const std::string& node, const std::string& incarnation, bool strangers) {
+absl::Status Cluster::heartbeat(const std::string& node, const std::string& incarnation, bool strangers,
+                                uint64_t registration) {
   const auto found = members_.find(node);
   if (found == members_.end() || found->second.info.incarnation() != incarnation) {
     return error(
@@ -52,6 +57,10 @@ absl::Status Cluster::heartbeat(const std::string& node, const std::string& inca
         absl::StrCat("node '", node, "': incarnation '", incarnation, "' is not the current one; register again"));
   }
   Member& member = found->second;
+  if (registration != 0 && registration != member.registration) {
+    return error(absl::StatusCode::kFailedPrecondition, "NOT_REGISTERED",
+                 absl::StrCat("node '", node, "': it has registered again since this was said"));
+  }
   if (state(member) == v1::Node::LOST) {
     return error(absl::StatusCode::kFailedPrecondition, "LEASE_EXPIRED",
                  absl::StrCat("node '", node, "': its lease ran out; register again"));
@@ -60,6 +69,7 @@ absl::Status Cluster::heartbeat(const std::string& node, const std::string& inca
   member.heard = clock_->now();
   member.heard_wall = clock_->wall();
   member.reported = true;
+  member.away = false;
   member.strangers = strangers;
   if (before != ready(member)) ++version_;
   return absl::OkStatus();

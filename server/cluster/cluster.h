@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "server/cluster/inventory.h"
 #include "telar/v1/cluster.pb.h"
@@ -25,12 +26,15 @@ class Cluster {
   Cluster(const Clock* clock, std::chrono::milliseconds lease) : clock_(clock), lease_(lease), start_(clock->now()) {}
 
   // A new incarnation replaces the old one, unless that one still has an open stream and a lease (ALREADY_EXISTS).
-  absl::Status register_node(const v1::RegisterNodeRequest& request);
+  // Returns the number of the registration, which is another one each time.
+  absl::StatusOr<uint64_t> register_node(const v1::RegisterNodeRequest& request);
   // The Heartbeat stream of an incarnation opened or closed.
   void set_connected(const std::string& node, const std::string& incarnation, bool connected);
-  // Renews the lease. FAILED_PRECONDITION: not the current incarnation, or its lease ran out; register again.
+  // Renews the lease. FAILED_PRECONDITION: not the current incarnation or registration (0: of a worker that knows of
+  // none), or its lease ran out; register again.
   // `strangers`: it runs ranks that nobody assigned to it; it gets no new ones until they are gone.
-  absl::Status heartbeat(const std::string& node, const std::string& incarnation, bool strangers);
+  absl::Status heartbeat(const std::string& node, const std::string& incarnation, bool strangers,
+                         uint64_t registration = 0);
   // The nodes whose lease ran out since the last call.
   std::vector<std::string> expire();
 
@@ -75,16 +79,18 @@ class Cluster {
     Clock::Wall registered;
     Clock::Wall heard_wall;
     Clock::Steady heard;
+    uint64_t registration = 0;
     int streams = 0;        // Open Heartbeat streams; two for a moment when a worker dials anew.
     bool reported = false;  // A heartbeat of this incarnation said what runs there.
     bool strangers = false;
+    bool away = false;  // Its last stream ended; until the next heartbeat.
     bool lost = false;  // Latched by expire().
   };
   using DeviceKey = std::pair<v1::ResourceSpec::Kind, uint32_t>;
 
   v1::Node::State state(const Member& member) const;
   bool ready(const Member& member) const {  // Its free devices may be given out.
-    return state(member) == v1::Node::READY && member.reported && !member.strangers;
+    return state(member) == v1::Node::READY && member.reported && !member.away && !member.strangers;
   }
   void add_to(Inventory& inventory, const Member& member) const;
 
@@ -92,6 +98,7 @@ class Cluster {
   const std::chrono::milliseconds lease_;
   const Clock::Steady start_;
   uint64_t version_ = 1;
+  uint64_t registrations_ = 0;
   std::map<std::string, Member> members_;
   std::map<std::string, std::map<DeviceKey, std::string>> holders_;  // node -> device -> job
   struct Closed {

@@ -28,13 +28,8 @@ void add_failure(Draft& draft, uint32_t rank, v1::FailureClass failure_class, co
   failure->set_message(message);
 }
 
-bool died_of_our_stop(const Draft& draft, int exit_code, std::chrono::milliseconds grace) {
-  if (!ending(draft.job().state())) return false;
-  return exit_code == kKilled && draft.now() >= cluster::to_wall(draft.record().stop_time()) + grace;
-}
-
 // Decides whether the end of a process is a failure of the job.
-void judge_exit(Draft& draft, const v1::RankStatus& status, bool told_to_stop, std::chrono::milliseconds grace) {
+void judge_exit(Draft& draft, const v1::RankStatus& status, bool told_to_stop, bool grace_over) {
   RankRecord& rank = record_of(draft, status.rank());
   const int code = status.exit_code();
   const bool stopping = ending(draft.job().state());
@@ -52,7 +47,7 @@ void judge_exit(Draft& draft, const v1::RankStatus& status, bool told_to_stop, s
     add_failure(draft, status.rank(), v1::INTERNAL, "exited with code 0 before its run was complete");
     return;
   }
-  if (died_of_our_stop(draft, code, grace)) return;
+  if (stopping && grace_over && code == kKilled) return;
   const bool own_words = rank.failure_class() != v1::FAILURE_CLASS_UNSPECIFIED;
   v1::FailureClass failure_class = own_words ? rank.failure_class() : status.failure_class();
   if (failure_class == v1::FAILURE_CLASS_UNSPECIFIED) failure_class = v1::CRASH;
@@ -191,7 +186,7 @@ void begin_epoch(Draft& draft, const std::vector<cluster::Slot>& slots) {
   draft.transition(Job::STARTING, absl::StrCat("placed ", slots.size(), slots.size() == 1 ? " rank" : " ranks"));
 }
 
-void observe(Draft& draft, const v1::RankStatus& status, bool told_to_stop, std::chrono::milliseconds grace) {
+void observe(Draft& draft, const v1::RankStatus& status, bool told_to_stop, bool grace_over) {
   RankPlacement& place = place_of(draft, status.rank());
   RankRecord& rank = record_of(draft, status.rank());
   if (place.state() == RankPlacement::LOST) return;
@@ -207,7 +202,7 @@ void observe(Draft& draft, const v1::RankStatus& status, bool told_to_stop, std:
     place.set_exit_code(status.exit_code());
     place.set_message(status.message());
     if (status.finished()) rank.set_finished(true);
-    judge_exit(draft, status, told_to_stop, grace);
+    judge_exit(draft, status, told_to_stop, grace_over);
     draft.touch();
   }
   if (status.output_shipped() && !rank.output_shipped()) {
@@ -216,16 +211,12 @@ void observe(Draft& draft, const v1::RankStatus& status, bool told_to_stop, std:
   }
 }
 
-void observe_absence(Draft& draft, uint32_t rank, bool heard_stop) {
+void observe_absence(Draft& draft, uint32_t rank) {
   RankPlacement& place = place_of(draft, rank);
   switch (place.state()) {
     case RankPlacement::RUNNING:
       if (!ending(draft.job().state())) add_failure(draft, rank, v1::NODE_LOST, "its worker came back without it");
       place.set_message("its worker came back without it");
-      break;
-    case RankPlacement::ASSIGNED:
-      if (!heard_stop) return;  // On its way.
-      place.set_message("never started");
       break;
     case RankPlacement::EXITED:
       if (record_of(draft, rank).output_shipped()) return;

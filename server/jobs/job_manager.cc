@@ -92,6 +92,7 @@ void JobManager::apply(const JobRecord& before, const JobRecord& after) {
   } else {
     line_.remove(after.order());
   }
+  plan_retry(before, after);
   if (placed(job.state())) {
     if (before.job().epoch() != job.epoch()) {
       for (const v1::RankPlacement& place : job.placement()) cluster_.hold(place.node(), place.device(), job.name());

@@ -154,6 +154,7 @@ class JobManager {
   absl::Status commit(Draft& draft);
   void apply(const JobRecord& before, const JobRecord& after);
   void bump(const v1::Job& job);
+  void plan_retry(const JobRecord& before, const JobRecord& after);
   Draft draft_of(const std::string& id) const;
   void observe_node(Draft& draft, const v1::HeartbeatRequest& request);
   bool has_strangers(const v1::HeartbeatRequest& request) const;
@@ -188,12 +189,13 @@ class JobManager {
   std::set<std::string> placed_;                   // Ids of those that have, or may have, processes.
   std::map<std::string, uint64_t> versions_;       // Of each node's assignments.
   uint64_t next_version_;                          // Above those of any former life of the coordinator.
-  std::map<std::string, uint64_t> last_heard_;     // Node -> sequence of its last heartbeat.
+  std::set<std::string> heard_;                    // Nodes that sent a heartbeat since they registered.
   struct StopTold {
     uint64_t epoch = 0;
-    std::map<std::string, uint64_t> at;  // Node -> the heartbeat that was first answered by STOP.
+    std::map<std::string, Clock::Steady> at;  // Node -> when an answer first said STOP.
   };
-  std::map<std::string, StopTold> stops_;  // Job id -> who was told to stop.
+  std::map<std::string, StopTold> stops_;          // Job id -> who was told to stop.
+  std::map<std::string, Clock::Steady> retry_at_;  // Job id -> not before; retry_time, whatever happens to the wall's.
 };
 
 }  // namespace telar::server::jobs

@@ -8,6 +8,7 @@
 #include "server/jobs/dependencies.h"
 #include "server/jobs/epoch.h"
 #include "server/jobs/job_manager.h"
+#include "server/jobs/restart_policy.h"
 #include "server/jobs/transitions.h"
 
 namespace telar::server::jobs {
@@ -83,6 +84,19 @@ void JobManager::enforce() {
   }
 }
 
+// A wall clock that was set back must not keep a job for longer than its delay.
+void JobManager::plan_retry(const JobRecord& before, const JobRecord& after) {
+  const v1::Job& job = after.job();
+  const std::string id = job_id(job.name());
+  if (job.state() != v1::Job::QUEUED || !job.has_retry_time()) {
+    retry_at_.erase(id);
+  } else if (before.job().state() != v1::Job::QUEUED) {
+    const Clock::Steady::duration left = cluster::to_wall(job.retry_time()) - clock_->wall();
+    const Clock::Steady::duration most = backoff(job.spec().restart().backoff_seconds(), job.restarts());
+    retry_at_[id] = clock_->now() + std::min(left, most);
+  }
+}
+
 std::string JobManager::draining_node(const v1::Job& job) const {
   for (const v1::RankPlacement& place : job.placement()) {
     if (cluster_.scheduling(place.node()) == v1::Node::DRAINING) return place.node();
@@ -142,6 +156,9 @@ RoundView JobManager::view() const {
   view.now = clock_->wall();
   view.inventory = cluster_.inventory();
   view.queues = options_.queues;
+  for (const auto& [id, at] : retry_at_) {
+    if (clock_->now() < at) view.backing_off.insert(jobs_.at(id).order());
+  }
   view.holders.reserve(placed_.size());
   for (const std::string& id : placed_) view.holders.push_back(holder_of(jobs_.at(id), view.inventory, view.now));
   return view;
@@ -156,6 +173,7 @@ RoundInput JobManager::round_input(const RoundView& view, const std::set<uint64_
   input.line = &line_;
   input.holders = &view.holders;
   input.held_back = &held_back;
+  input.backing_off = &view.backing_off;
   return input;
 }
 

@@ -79,7 +79,7 @@ class Round {
   void look_at(Standing& standing, const Waiter& waiter) {
     const Request& request = input_.line->request(waiter.request);
     if (waiter.depends && input_.held_back->count(waiter.order) != 0) return refuse(waiter, {v1::Waiting::DEPENDENCY});
-    if (input_.now < waiter.not_before) return refuse(waiter, {v1::Waiting::BACKOFF});
+    if (input_.backing_off->count(waiter.order) != 0) return refuse(waiter, {v1::Waiting::BACKOFF});
     if (waiter.array_most > 0 && tasks_[waiter.array] >= waiter.array_most) {
       return refuse(waiter, {v1::Waiting::ARRAY});
     }

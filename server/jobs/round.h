@@ -38,7 +38,8 @@ struct RoundInput {
   const std::vector<QueueConfig>* queues = nullptr;
   const Line* line = nullptr;
   const std::vector<Holder>* holders = nullptr;
-  const std::set<uint64_t>* held_back = nullptr;  // Orders of jobs whose dependencies do not hold yet.
+  const std::set<uint64_t>* held_back = nullptr;    // Orders of jobs whose dependencies do not hold yet.
+  const std::set<uint64_t>* backing_off = nullptr;  // Orders of jobs that wait for their retry_time.
 };
 
 struct Start {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -18,6 +19,7 @@ struct RoundView {
   cluster::Inventory inventory;  // With what it gave out.
   std::vector<Holder> holders;   // As it began.
   std::vector<QueueConfig> queues;
+  std::set<uint64_t> backing_off;  // Orders.
   RoundResult result;
 };
 

@@ -19,8 +19,9 @@ Agent::Agent(AgentConfig config, const StateDir* state, Spawner* spawner, promet
       on_failure_(std::move(on_failure)),
       daemon_metrics_(*registry, config_.self.version(), config_.self.node()),
       rank_metrics_(*registry, config_.self.node()),
-      link_(std::make_unique<CoordinatorLink>(config_.coordinator, config_.self, &daemon_metrics_,
-                                              [this](v1::HeartbeatResponse r) { take_assignments(std::move(r)); })),
+      link_(std::make_unique<CoordinatorLink>(
+          config_.coordinator, config_.self, &daemon_metrics_,
+          [this](v1::HeartbeatResponse r) { take_assignments(std::move(r)); }, [this] { drop_assignments(); })),
       shipper_(std::make_unique<Shipper>(dial(config_.coordinator), config_.self.node(), &rank_metrics_,
                                          [this] { wake(); })),
       table_(config_.ranks, state, spawner, shipper_.get(), &rank_metrics_, &daemon_metrics_, &clock_) {}
@@ -81,6 +82,13 @@ void Agent::run() {
 void Agent::take_assignments(v1::HeartbeatResponse response) {
   const std::lock_guard lock(mutex_);
   wish_.emplace(response.assignments().begin(), response.assignments().end());
+  woken_ = true;
+  wake_.notify_all();
+}
+
+void Agent::drop_assignments() {
+  const std::lock_guard lock(mutex_);
+  wish_.reset();
   woken_ = true;
   wake_.notify_all();
 }

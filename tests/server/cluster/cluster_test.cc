@@ -65,12 +65,36 @@ TEST_F(ClusterTest, LeaseGoesFromReadyOverUnknownToLost) {
 TEST_F(ClusterTest, ANewIncarnationReplacesADisconnectedOne) {
   ASSERT_TRUE(cluster_.register_node(worker("a", "1")).ok());
   cluster_.set_connected("a", "1", true);
-  EXPECT_EQ(cluster_.register_node(worker("a", "2")).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(cluster_.register_node(worker("a", "2")).status().code(), absl::StatusCode::kAlreadyExists);
   ASSERT_TRUE(cluster_.register_node(worker("a", "1")).ok());  // Itself again.
   cluster_.set_connected("a", "1", false);
   ASSERT_TRUE(cluster_.register_node(worker("a", "2")).ok());
   EXPECT_EQ(cluster_.heartbeat("a", "1", false).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(cluster_.heartbeat("a", "2", false).ok());
+}
+
+TEST_F(ClusterTest, ANodeThatHungUpGetsNothingUntilItSpeaksAgain) {
+  ASSERT_TRUE(cluster_.register_node(worker("a", "1")).ok());
+  cluster_.set_connected("a", "1", true);
+  ASSERT_TRUE(cluster_.heartbeat("a", "1", false).ok());
+  EXPECT_EQ(free(), 2u);
+  cluster_.set_connected("a", "1", true);  // It dials anew, and the old line ends a little later.
+  cluster_.set_connected("a", "1", false);
+  EXPECT_EQ(free(), 2u);
+  cluster_.set_connected("a", "1", false);
+  EXPECT_EQ(free(), 0u);
+  EXPECT_FALSE(cluster_.lost("a"));
+  ASSERT_TRUE(cluster_.heartbeat("a", "1", false).ok());
+  EXPECT_EQ(free(), 2u);
+}
+
+TEST_F(ClusterTest, AHeartbeatOfAnEarlierRegistrationIsRefused) {
+  const uint64_t first = cluster_.register_node(worker("a", "1")).value();
+  const uint64_t second = cluster_.register_node(worker("a", "1")).value();
+  EXPECT_EQ(reason(cluster_.heartbeat("a", "1", false, first)), "NOT_REGISTERED");
+  EXPECT_EQ(free(), 0u);
+  EXPECT_TRUE(cluster_.heartbeat("a", "1", false, second).ok());
+  EXPECT_EQ(free(), 2u);
 }
 
 TEST_F(ClusterTest, OffersDevicesOnlyWhereItKnowsWhatRuns) {

@@ -57,6 +57,7 @@ class FakeWorker {
       if (known != ranks_.end()) named[key] = known->second;
       if (assignment.desired() == v1::Assignment::RUN && known == ranks_.end() && starts) start(plan, named[key]);
       if (assignment.desired() == v1::Assignment::STOP && known != ranks_.end() && obeys_stop) stop(named[key]);
+      if (assignment.desired() == v1::Assignment::STOP && known == ranks_.end()) never_start(plan, named[key]);
     }
     ranks_ = std::move(named);  // The rest is killed and forgotten.
   }
@@ -102,6 +103,12 @@ class FakeWorker {
     status.set_rank(plan.rank());
     status.set_state(v1::RankPlacement::RUNNING);
     status.set_pid(1000 + static_cast<int>(plan.rank()));
+  }
+  static void never_start(const v1::RankPlan& plan, v1::RankStatus& status) {
+    status.set_job(plan.job());
+    status.set_epoch(plan.epoch());
+    status.set_rank(plan.rank());
+    die(status, 10, v1::FAILURE_CLASS_UNSPECIFIED, "stopped before it was started");
   }
   static void stop(v1::RankStatus& status) {
     if (status.state() != v1::RankPlacement::EXITED) {

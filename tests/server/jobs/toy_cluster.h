@@ -89,6 +89,11 @@ class ToyCluster {
     const std::vector<jobs::Holder> holders = this->holders();
     input.holders = &holders;
     input.held_back = &held_back;
+    std::set<uint64_t> backing_off;
+    for (const auto& [id, record] : records) {
+      if (now < cluster::to_wall(record.job().retry_time())) backing_off.insert(record.order());
+    }
+    input.backing_off = &backing_off;
     return jobs::plan_round(input);
   }
 
