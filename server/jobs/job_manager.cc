@@ -79,7 +79,7 @@ absl::Status JobManager::commit(Draft& draft) {
   auto batch = draft.finish();
   if (!batch.ok()) return batch.status();
   if (absl::Status status = store_->commit(*batch); !status.ok()) return status;
-  const auto known = jobs_.find(batch->job.id);
+  const auto known = jobs_.find(batch->job->id);
   const JobRecord before = known == jobs_.end() ? JobRecord() : known->second;
   apply(before, draft.record());
   if (observer_ != nullptr && draft.restarted()) observer_->on_restart(*draft.restarted());
