@@ -84,7 +84,8 @@ std::vector<v1::Device> Cluster::free_devices(const Member& member, v1::Resource
   std::vector<v1::Device> devices;
   if (state(member) != v1::Node::READY || !member.reported || member.strangers) return devices;
   for (const v1::Device& device : member.info.devices()) {
-    if (device.kind() == kind && holder(member.info.node(), device).empty()) devices.push_back(device);
+    if (device.kind() != kind || !holder(member.info.node(), device).empty()) continue;
+    if (quarantine_.find(id_of(member.info.node(), device)) == nullptr) devices.push_back(device);
   }
   return devices;
 }
@@ -140,6 +141,11 @@ bool Cluster::lost(const std::string& node) const {
   return state(found->second) == v1::Node::LOST;
 }
 
+const v1::RegisterNodeRequest* Cluster::registration(const std::string& node) const {
+  const auto found = members_.find(node);
+  return found == members_.end() ? nullptr : &found->second.info;
+}
+
 std::string Cluster::listen_host(const std::string& node) const {
   const auto found = members_.find(node);
   return found == members_.end() ? "" : found->second.info.listen_host();
@@ -160,6 +166,10 @@ std::vector<v1::Node> Cluster::nodes() const {
       v1::DeviceStatus* status = node.add_devices();
       *status->mutable_device() = device;
       status->set_job(holder(name, device));
+      if (const Quarantine::Entry* entry = quarantine_.find(id_of(name, device))) {
+        status->set_quarantine(entry->reason);
+        *status->mutable_quarantine_time() = to_timestamp(entry->time);
+      }
     }
     nodes.push_back(std::move(node));
   }

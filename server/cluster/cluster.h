@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "common/clock.h"
 #include "server/cluster/placement.h"
+#include "server/cluster/quarantine.h"
 #include "telar/v1/cluster.pb.h"
 
 namespace telar::server::cluster {
@@ -38,6 +39,10 @@ class Cluster {
   std::optional<std::vector<Slot>> find(v1::ResourceSpec::Kind kind, const GangShape& shape) const;
   void hold(const std::string& node, const v1::Device& device, const std::string& job);
   void release(const std::string& job);
+  // Devices in it are not given out, whoever holds them.
+  Quarantine& quarantine() { return quarantine_; }
+  const Quarantine& quarantine() const { return quarantine_; }
+  const v1::RegisterNodeRequest* registration(const std::string& node) const;  // Null: not since the start.
 
   struct Count {
     uint32_t free = 0;        // May be given out now.
@@ -81,6 +86,7 @@ class Cluster {
   const Clock::Steady start_;
   std::map<std::string, Member> members_;
   std::map<std::string, std::map<DeviceKey, std::string>> holders_;  // node -> device -> job
+  Quarantine quarantine_;
 };
 
 }  // namespace telar::server::cluster

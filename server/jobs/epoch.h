@@ -26,6 +26,9 @@ void observe_absence(Draft& draft, uint32_t rank, bool heard_stop);
 // The lease of the rank's node ran out. An exited rank sends nothing more; any other is LOST.
 void lose(Draft& draft, uint32_t rank);
 
+// The rank's device failed: so does the rank, whatever its process does.
+void fail_device(Draft& draft, uint32_t rank, const std::string& message);
+
 // Someone asks for the end. Nothing happens when it is ending for good already.
 void cancel(Draft& draft);
 

@@ -63,7 +63,9 @@ absl::Status JobManager::replay() {
     }
     apply(JobRecord(), record);
   }
-  return absl::OkStatus();
+  auto settings = store_->settings(kQuarantinePrefix);
+  if (!settings.ok()) return settings.status();
+  return devices_.load(*settings);
 }
 
 absl::StatusOr<const JobRecord*> JobManager::find(const std::string& name) const {

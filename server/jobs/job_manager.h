@@ -18,6 +18,7 @@
 #include "common/clock.h"
 #include "server/cluster/cluster.h"
 #include "server/jobs/change_signal.h"
+#include "server/jobs/device_watch.h"
 #include "server/jobs/draft.h"
 #include "server/store/log_store.h"
 #include "server/store/store.h"
@@ -31,7 +32,8 @@ struct JobOptions {
   std::string rendezvous_address;  // Where ranks reach the Rendezvous service; see set_rendezvous_address().
   std::chrono::milliseconds heartbeat_interval{2'000};
   std::chrono::milliseconds lease{10'000};
-  std::chrono::milliseconds stop_grace{15'000};  // From SIGTERM to SIGKILL, where the job does not say.
+  std::chrono::milliseconds stop_grace{15'000};        // From SIGTERM to SIGKILL, where the job does not say.
+  std::chrono::milliseconds receipt_deadline{60'000};  // From the last rank's end to the last node's receipt.
 };
 
 // Told of what only counters keep. Called under the manager's lock: be quick, call nothing back.
@@ -64,6 +66,9 @@ class JobManager {
   absl::StatusOr<EventPage> events(const std::string& name, uint64_t after, int limit) const;
   absl::StatusOr<std::string> read_log(const std::string& name, uint64_t epoch, uint32_t rank, uint64_t offset) const;
   std::vector<v1::Node> nodes() const;
+  // Gives a device back to the scheduler, and returns its node. NOT_FOUND (NODE_NOT_FOUND, DEVICE_NOT_FOUND);
+  // FAILED_PRECONDITION (STILL_THERE): its worker reports the reason still.
+  absl::StatusOr<v1::Node> release_device(const v1::ReleaseDeviceRequest& request);
 
   // For workers.
   absl::StatusOr<v1::RegisterNodeResponse> register_node(const v1::RegisterNodeRequest& request);
@@ -124,6 +129,11 @@ class JobManager {
   Draft draft_of(const std::string& id) const;
   void observe_node(Draft& draft, const v1::HeartbeatRequest& request);
   bool has_strangers(const v1::HeartbeatRequest& request) const;
+  // Faults and what is left on devices: quarantine, and the end of what runs there.
+  absl::Status observe_devices(const v1::HeartbeatRequest& request);
+  absl::Status take_finding(const std::string& node, const DeviceWatch::Finding& finding);
+  absl::Status change_devices(const DeviceWatch::Changes& changes);
+  void give_up_receipts();
   void expire_leases();
   void place_queued();
   bool place_one(const std::string& id, const cluster::Cluster::Count& count);
@@ -138,6 +148,7 @@ class JobManager {
   mutable std::mutex mutex_;
   // Guarded by mutex_:
   cluster::Cluster cluster_;
+  DeviceWatch devices_{&cluster_.quarantine()};
   std::map<std::string, JobRecord> jobs_;       // By id.
   std::map<uint64_t, std::string> by_order_;    // Submit order -> id.
   std::map<uint64_t, std::string> queued_;      // The QUEUED among them.

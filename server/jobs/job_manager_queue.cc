@@ -13,6 +13,7 @@ namespace telar::server::jobs {
 void JobManager::tick() {
   std::lock_guard<std::mutex> hold(mutex_);
   expire_leases();
+  give_up_receipts();
   place_queued();
 }
 

@@ -7,6 +7,7 @@
 #include "server/jobs/epoch.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/progress.h"
+#include "server/jobs/receipts.h"
 #include "server/jobs/transitions.h"
 
 namespace telar::server::jobs {
@@ -65,7 +66,11 @@ void JobManager::set_connected(const std::string& node, const std::string& incar
 
 bool JobManager::has_strangers(const v1::HeartbeatRequest& request) const {
   return std::any_of(request.ranks().begin(), request.ranks().end(), [&](const v1::RankStatus& status) {
-    if (status.state() == v1::RankPlacement::EXITED) return false;
+    // One that is over is none once its worker has said what is left of it.
+    const bool told = std::any_of(request.receipts().begin(), request.receipts().end(), [&](const v1::Receipt& one) {
+      return one.job() == status.job() && one.epoch() == status.epoch();
+    });
+    if (status.state() == v1::RankPlacement::EXITED && told) return false;
     return !find_open(status.job(), status.epoch(), status.rank(), request.node()).ok();
   });
 }
@@ -92,6 +97,7 @@ void JobManager::observe_node(Draft& draft, const v1::HeartbeatRequest& request)
       observe(draft, *status, told_to_stop, stop_grace(draft.record(), options_.stop_grace));
     }
   }
+  observe_receipt(draft, request);
 }
 
 absl::Status JobManager::heartbeat(const v1::HeartbeatRequest& request) {
@@ -102,6 +108,7 @@ absl::Status JobManager::heartbeat(const v1::HeartbeatRequest& request) {
   }
   const bool first = last_heard_.count(request.node()) == 0;
   last_heard_[request.node()] = request.sequence();
+  if (absl::Status status = observe_devices(request); !status.ok()) return status;
   const std::set<std::string> ids = placed_;  // A commit may take one out.
   for (const std::string& id : ids) {
     const v1::Job& job = jobs_.at(id).job();
