@@ -53,7 +53,8 @@ absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv) {
   WorkerOptions options;
   options.node = host_name();
   options.rank_program = beside_this_program("telar-rank");
-  double stop_grace = 10, spawner_idle = 10;
+  options.probe_program = beside_this_program("telar-probe");
+  double stop_grace = 10, spawner_idle = 10, probe_deadline = 10, residue_after = 10, rank_log_limit = 256;
   const std::map<std::string, agent::DeviceKind> kinds = {
       {"auto", agent::DeviceKind::kAuto}, {"cpu", agent::DeviceKind::kCpu}, {"gpu", agent::DeviceKind::kGpu}};
 
@@ -91,6 +92,22 @@ absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv) {
   app.add_option("--spawner-idle", spawner_idle, "Seconds that the spawner outlives its last rank and daemon")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 86400.0));
+  app.add_option("--probe", options.probe, "Watch the devices' health: auto (if they are GPUs) | on | off")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "on", "off"}));
+  app.add_option("--probe-program", options.probe_program, "The program to watch it with")->capture_default_str();
+  app.add_option("--nvml", options.nvml, "The driver's library that the probe loads")->capture_default_str();
+  app.add_option("--probe-deadline", probe_deadline, "Seconds that the driver has to answer the probe")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 3600.0));
+  app.add_option("--device-files", options.device_files,
+                 "What the name of a device's file begins with, before its index; default: /dev/nvidia for GPUs");
+  app.add_option("--residue-after", residue_after, "Seconds after its end until what is left of a rank is told of")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 3600.0));
+  app.add_option("--rank-log-limit", rank_log_limit, "MiB of one rank's log that stay on this node's disk; 0: all")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e9));
   app.add_option("--log-level", options.log_level, "trace | debug | info | warn | error")
       ->capture_default_str()
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}));
@@ -108,7 +125,14 @@ absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv) {
     return absl::InvalidArgumentError(
         absl::StrCat("--rank-program: ", options.rank_program, " is no program that can be run"));
   }
+  if (options.probe == "on" && access(options.probe_program.c_str(), X_OK) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--probe-program: ", options.probe_program, " is no program that can be run"));
+  }
   options.stop_grace = std::chrono::milliseconds(static_cast<int64_t>(stop_grace * 1000));
+  options.probe_deadline = std::chrono::milliseconds(static_cast<int64_t>(probe_deadline * 1000));
+  options.residue_after = std::chrono::milliseconds(static_cast<int64_t>(residue_after * 1000));
+  options.rank_log_limit = static_cast<uint64_t>(rank_log_limit * (1 << 20));
   options.spawner_idle = std::chrono::milliseconds(static_cast<int64_t>(spawner_idle * 1000));
   return options;
 }

@@ -17,6 +17,13 @@
 
 namespace telar::agent {
 
+// What a heartbeat says of this node.
+struct NodeStatus {
+  std::vector<v1::RankStatus> ranks;  // In full.
+  std::vector<v1::DeviceHealth> health;
+  std::vector<v1::Receipt> receipts;
+};
+
 // Thread safe. It owns two threads: one dials and writes, one reads.
 class CoordinatorLink {
  public:
@@ -32,8 +39,8 @@ class CoordinatorLink {
 
   // Begins; the status given before is the first to be sent.
   void start();
-  // The node's ranks, in full. A change is sent at once, and the newest again every heartbeat interval.
-  void set_status(std::vector<v1::RankStatus> ranks);
+  // A change is sent at once, unless it is only of what is in use, and the newest again every heartbeat interval.
+  void set_status(NodeStatus status);
   // Waits until the first registration was answered, also by a refusal or an error.
   bool wait_first_attempt(std::chrono::milliseconds longest);
 
@@ -62,7 +69,7 @@ class CoordinatorLink {
   bool broken_ = false;
   bool changed_ = false;
   uint64_t sequence_ = 0;
-  std::vector<v1::RankStatus> ranks_;
+  NodeStatus status_;
   std::chrono::milliseconds interval_{2'000};
   std::chrono::milliseconds silence_{10'000};  // After this long without an answer the stream is given up.
   std::chrono::steady_clock::time_point heard_;

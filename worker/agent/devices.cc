@@ -1,6 +1,5 @@
 #include "worker/agent/devices.h"
 
-#include <dlfcn.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -8,42 +7,22 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "worker/probe/nvml.h"
 
 namespace telar::agent {
 namespace {
 
-// The part of NVML's C interface in use; the library comes with the driver, not with us.
-constexpr const char* kNvml = "libnvidia-ml.so.1";
-constexpr int kNvmlSuccess = 0;
-constexpr unsigned kNvmlNameSize = 96;
-struct NvmlMemory {
-  unsigned long long total, free, used;
-};
-using NvmlDevice = void*;
-
-class Nvml {
- public:
-  Nvml() : library_(dlopen(kNvml, RTLD_NOW | RTLD_LOCAL)) {}
-  ~Nvml() {
-    if (library_ != nullptr) dlclose(library_);
-  }
-  Nvml(const Nvml&) = delete;
-  Nvml& operator=(const Nvml&) = delete;
-
-  bool loaded() const { return library_ != nullptr; }
-  template <typename... Arguments>
-  int call(const char* name, Arguments... arguments) const {
-    auto* function = reinterpret_cast<int (*)(Arguments...)>(dlsym(library_, name));
-    return function == nullptr ? -1 : function(arguments...);
-  }
-
- private:
-  void* library_;
-};
+using probe::kNvmlLibrary;
+using probe::kNvmlNameSize;
+using probe::kNvmlSuccess;
+using probe::Nvml;
+using probe::NvmlDevice;
+using probe::NvmlMemory;
 
 absl::StatusOr<std::vector<v1::Device>> gpus() {
   const Nvml nvml;
-  if (!nvml.loaded()) return absl::FailedPreconditionError(absl::StrCat("no NVIDIA driver: ", kNvml, " is not there"));
+  if (!nvml.loaded())
+    return absl::FailedPreconditionError(absl::StrCat("no NVIDIA driver: ", kNvmlLibrary, " is not there"));
   if (const int code = nvml.call("nvmlInit_v2"); code != kNvmlSuccess) {
     return absl::FailedPreconditionError(absl::StrCat("the NVIDIA driver does not answer: nvmlInit_v2 gives ", code));
   }
