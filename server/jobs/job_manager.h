@@ -64,7 +64,10 @@ class JobManager {
   absl::StatusOr<v1::Job> get(const std::string& name) const;
   absl::StatusOr<v1::ListJobsResponse> list(const v1::ListJobsRequest& request) const;
   absl::StatusOr<EventPage> events(const std::string& name, uint64_t after, int limit) const;
-  absl::StatusOr<std::string> read_log(const std::string& name, uint64_t epoch, uint32_t rank, uint64_t offset) const;
+  absl::StatusOr<store::LogStore::Piece> read_log(const std::string& name, uint64_t epoch, uint32_t rank,
+                                                  uint64_t offset) const;
+  // Gives room to the logs of newer jobs; see LogStore::remove_old(). May take long; call it now and then.
+  void remove_old_logs();
   std::vector<v1::Node> nodes() const;
   // Gives a device back to the scheduler, and returns its node. NOT_FOUND (NODE_NOT_FOUND, DEVICE_NOT_FOUND);
   // FAILED_PRECONDITION (STILL_THERE): its worker reports the reason still.
@@ -134,6 +137,8 @@ class JobManager {
   absl::Status take_finding(const std::string& node, const DeviceWatch::Finding& finding);
   absl::Status change_devices(const DeviceWatch::Changes& changes);
   void give_up_receipts();
+  // After bytes of a log came or were given up: says on the job how many are missing, if any are.
+  absl::Status note_missing_log(const v1::AppendLogRequest& request);
   void expire_leases();
   void place_queued();
   bool place_one(const std::string& id, const cluster::Cluster::Count& count);

@@ -181,8 +181,11 @@ absl::StatusOr<v1::AppendLogResponse> JobManager::append_log(const v1::AppendLog
     if (!record.ok()) return record.status();
   }
   // Without the lock: an epoch is closed only after its worker says that all of this was accepted.
-  auto next = logs_->append({job_id(request.job()), request.epoch(), request.rank()}, request.offset(), request.data());
+  const store::LogKey key{job_id(request.job()), request.epoch(), request.rank()};
+  auto next = request.missing() > 0 ? logs_->skip(key, request.offset(), request.missing())
+                                    : logs_->append(key, request.offset(), request.data());
   if (!next.ok()) return next.status();
+  if (absl::Status status = note_missing_log(request); !status.ok()) return status;
   changes_.notify();
   v1::AppendLogResponse response;
   response.set_next_offset(*next);

@@ -104,7 +104,12 @@ Metrics::Metrics()
                    .Name("telar_store_commit_seconds")
                    .Help("Time to make one change durable")
                    .Register(registry_)
-                   .Add({}, kCallSeconds)) {
+                   .Add({}, kCallSeconds)),
+      missing_log_(BuildCounter()
+                       .Name("telar_log_missing_bytes_total")
+                       .Help("Bytes of ranks' logs that never came or were removed for want of room")
+                       .Register(registry_)
+                       .Add({})) {
   BuildGauge()
       .Name("telar_build_info")
       .Help("Constant 1; what runs")
