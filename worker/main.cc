@@ -71,6 +71,7 @@ agent::AgentConfig make_config(const WorkerOptions& options, const std::vector<v
   }
   config.ranks.residue_after = options.residue_after;
   config.shipper.log_limit = options.rank_log_limit;
+  config.shipper.full_patience = options.log_patience;
   if (wants_probe(options, devices)) {
     config.probe.program = options.probe_program;
     config.probe.library = options.nvml;

@@ -54,7 +54,7 @@ absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv) {
   options.node = host_name();
   options.rank_program = beside_this_program("telar-rank");
   options.probe_program = beside_this_program("telar-probe");
-  double stop_grace = 10, spawner_idle = 10, probe_deadline = 10, residue_after = 10, rank_log_limit = 256;
+  double stop_grace = 10, spawner_idle = 10, probe_deadline = 10, residue_after = 10, rank_log_limit = 256, log_patience = 30;
   const std::map<std::string, agent::DeviceKind> kinds = {
       {"auto", agent::DeviceKind::kAuto}, {"cpu", agent::DeviceKind::kCpu}, {"gpu", agent::DeviceKind::kGpu}};
 
@@ -108,6 +108,10 @@ absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv) {
   app.add_option("--rank-log-limit", rank_log_limit, "MiB of one rank's log that stay on this node's disk; 0: all")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e9));
+  app.add_option("--log-patience", log_patience,
+                 "Seconds after a rank's end until a coordinator without room for its log is let off the rest")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 86400.0));
   app.add_option("--log-level", options.log_level, "trace | debug | info | warn | error")
       ->capture_default_str()
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}));
@@ -132,6 +136,7 @@ absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv) {
   options.stop_grace = std::chrono::milliseconds(static_cast<int64_t>(stop_grace * 1000));
   options.probe_deadline = std::chrono::milliseconds(static_cast<int64_t>(probe_deadline * 1000));
   options.residue_after = std::chrono::milliseconds(static_cast<int64_t>(residue_after * 1000));
+  options.log_patience = std::chrono::milliseconds(static_cast<int64_t>(log_patience * 1000));
   options.rank_log_limit = static_cast<uint64_t>(rank_log_limit * (1 << 20));
   options.spawner_idle = std::chrono::milliseconds(static_cast<int64_t>(spawner_idle * 1000));
   return options;

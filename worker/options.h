@@ -44,6 +44,7 @@ struct WorkerOptions {
   std::chrono::milliseconds probe_deadline{10'000};
   std::chrono::milliseconds residue_after{10'000};
   uint64_t rank_log_limit = 256ULL << 20;
+  std::chrono::milliseconds log_patience{30'000};
   bool stop_ranks_on_exit = false;
   std::chrono::milliseconds stop_grace{10'000};
   std::chrono::milliseconds spawner_idle{10'000};

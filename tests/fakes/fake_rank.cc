@@ -7,6 +7,8 @@
 //   partial        half an event line                          keeps the log open; its pid is in <dir>/grandchild
 //   fail:CLASS:TEXT  RankFailure                 finish        RankFinished
 //   exit:N | abort | hang                        environment   all of it, into the log
+//   lines:N        N numbered log lines          hold:FILE     opens it and keeps it open, children too
+//   escape         a grandchild in a session of its own that has dropped the environment; its pid is in <dir>/escaped
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -93,6 +95,18 @@ class FakeRank {
     while (access((directory_ + "/grandchild").c_str(), F_OK) != 0) usleep(1000);
   }
 
+  void escape() {
+    if (fork() == 0) {
+      if (fork() != 0) _exit(0);
+      setsid();
+      std::ofstream(directory_ + "/escaped.new") << getpid() << "\n";
+      rename((directory_ + "/escaped.new").c_str(), (directory_ + "/escaped").c_str());
+      execle("/bin/sleep", "sleep", "1000", nullptr, nullptr);
+      _exit(95);
+    }
+    while (access((directory_ + "/escaped").c_str(), F_OK) != 0) usleep(1000);
+  }
+
   void bytes(size_t count) {
     std::string data(count, '\0');
     for (size_t i = 0; i < count; ++i) data[i] = i % 61 == 60 ? '\n' : static_cast<char>('!' + i * 7 % 89);
@@ -118,6 +132,13 @@ class FakeRank {
       fflush(stdout);
     } else if (verb == "bytes") {
       bytes(static_cast<size_t>(atoll(rest.c_str())));
+    } else if (verb == "lines") {
+      for (int i = 1; i <= atoi(rest.c_str()); ++i) printf("line %d\n", i);
+      fflush(stdout);
+    } else if (verb == "hold") {
+      if (open(rest.c_str(), O_RDONLY) < 0) exit(94);
+    } else if (verb == "escape") {
+      escape();
     } else if (verb == "environment") {
       for (char** entry = environ; *entry != nullptr; ++entry) puts(*entry);
       fflush(stdout);
