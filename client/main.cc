@@ -30,6 +30,7 @@ struct CommandLine {
   WatchOptions watch_options;
   LogsOptions logs_options;
   CancelOptions cancel_options;
+  ReleaseOptions release_options;
   CkptConvertOptions ckpt_convert_options;
   DataPrepareOptions data_prepare_options;
   DataOptions data_check_options, data_stats_options;
@@ -106,7 +107,15 @@ void add_reading(CLI::App& app, CommandLine& line) {
   command->callback([&line, job] { line.command = [job](Context& context) { return describe(context, *job); }; });
 
   command = app.add_subcommand("nodes", "List nodes and their devices");
-  command->callback([&line] { line.command = nodes; });
+  command->callback([&line] {
+    if (!line.command) line.command = nodes;
+  });
+  ReleaseOptions* releasing = &line.release_options;
+  command = command->add_subcommand("release", "Give a device back that is in quarantine");
+  command->add_option("node", releasing->node, "Its node")->required();
+  command->add_option("device", releasing->device, "KIND:INDEX, as gpu:3")->required();
+  command->callback(
+      [&line, releasing] { line.command = [releasing](Context& context) { return release_device(context, *releasing); }; });
 
   bool* client_only = &line.client_only;
   command = app.add_subcommand("version", "Show the version of this program and of the coordinator");

@@ -74,6 +74,12 @@ struct CkptConvertOptions {
 int ckpt_convert(Context& context, const CkptConvertOptions& options);
 
 int nodes(Context& context);
+struct ReleaseOptions {
+  std::string node;
+  std::string device;  // "gpu:3"
+};
+// Gives a device back that is in quarantine; prints its node.
+int release_device(Context& context, const ReleaseOptions& options);
 int version(Context& context, bool client_only);
 int explain_field(Context& context, const std::string& path);
 

@@ -1,6 +1,7 @@
 // A coordinator in the test's own process, over real gRPC: a store of jobs and streams that break on command.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -24,6 +25,7 @@ class FakeJobsService final : public v1::Jobs::Service {
   std::map<std::string, v1::Job> jobs;       // By full name.
   std::vector<v1::WatchJobResponse> events;  // Of the one job that is watched, sequence 1, 2, ...
   std::map<uint64_t, std::string> logs;      // By epoch, of every rank.
+  std::pair<uint64_t, uint64_t> lost{0, 0};  // From and to: bytes of each log that are gone.
   std::deque<grpc::Status> create_answers;   // Given before the store is asked, then dropped.
   std::deque<grpc::Status> cancel_answers;
   std::deque<size_t> break_streams_after;      // Messages that the next streams send before they break.
@@ -119,8 +121,16 @@ class FakeJobsService final : public v1::Jobs::Service {
         chunk.set_rank(request->rank());
         chunk.set_epoch(epoch);
         chunk.set_offset(offset);
-        chunk.set_data(text.substr(offset, kChunk));
+        if (offset >= lost.first && offset < lost.second) {
+          chunk.set_missing(lost.second - offset);
+          writer->Write(chunk);
+          offset = lost.second - kChunk;
+          continue;
+        }
+        const size_t end = offset < lost.first ? std::min(offset + kChunk, lost.first) : offset + kChunk;
+        chunk.set_data(text.substr(offset, end - offset));
         writer->Write(chunk);
+        offset = end - kChunk;
       }
       offset = 0;
     }
@@ -175,7 +185,21 @@ class FakeJobsService final : public v1::Jobs::Service {
   std::condition_variable changed_;
 };
 
-// The service on a port of its own.
+class FakeNodesService final : public v1::Nodes::Service {
+ public:
+  std::vector<v1::ReleaseDeviceRequest> releases;
+  grpc::Status refusal;  // Given instead of an answer.
+
+  grpc::Status ReleaseDevice(grpc::ServerContext*, const v1::ReleaseDeviceRequest* request, v1::Node* node) override {
+    releases.push_back(*request);
+    if (!refusal.ok()) return refusal;
+    node->set_name(request->name());
+    node->set_state(v1::Node::READY);
+    return grpc::Status::OK;
+  }
+};
+
+// The services on a port of their own.
 class FakeCoordinator {
  public:
   FakeCoordinator() { start("127.0.0.1:0"); }
@@ -191,12 +215,14 @@ class FakeCoordinator {
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
 
   FakeJobsService service;
+  FakeNodesService nodes;
 
  private:
   void start(const std::string& address) {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(&service);
+    builder.RegisterService(&nodes);
     server_ = builder.BuildAndStart();
   }
   int port_ = 0;

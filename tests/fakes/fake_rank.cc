@@ -1,4 +1,5 @@
-// A rank without training: does what its plan's spec.name says, word by word, so that tests can play every end.
+// A rank without training: does what its plan's spec.name says, word by word, so that tests can play every end. If the
+// first of spec.data.train is a *.script, what that file says; or FILE.N for rank N, where it is there.
 //
 //   started        RankStarted event             step:N        N StepReports, numbered on
 //   run            a step and a log line each 2 ms until SIGTERM, then RankFinished{interrupted} and exit code 10
@@ -42,12 +43,22 @@ class FakeRank {
   }
 
   int run() {
-    std::istringstream words(plan_.spec().name());
+    std::istringstream words(script());
     for (std::string word; words >> word;) act(word);
     return 0;
   }
 
  private:
+  std::string script() const {
+    const std::string path = plan_.spec().data().train_size() > 0 ? plan_.spec().data().train(0) : "";
+    if (path.size() < 7 || path.compare(path.size() - 7, 7, ".script") != 0) return plan_.spec().name();
+    for (const std::string& name : {path + "." + std::to_string(plan_.rank()), path}) {
+      std::ifstream file(name);
+      if (file) return {std::istreambuf_iterator<char>(file), {}};
+    }
+    return "exit:93";
+  }
+
   void emit(RankEvent event) {
     *event.mutable_time() = google::protobuf::util::TimeUtil::GetCurrentTime();
     std::string line;
