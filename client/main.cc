@@ -114,8 +114,9 @@ void add_reading(CLI::App& app, CommandLine& line) {
   command = command->add_subcommand("release", "Give a device back that is in quarantine");
   command->add_option("node", releasing->node, "Its node")->required();
   command->add_option("device", releasing->device, "KIND:INDEX, as gpu:3")->required();
-  command->callback(
-      [&line, releasing] { line.command = [releasing](Context& context) { return release_device(context, *releasing); }; });
+  command->callback([&line, releasing] {
+    line.command = [releasing](Context& context) { return release_device(context, *releasing); };
+  });
 
   bool* client_only = &line.client_only;
   command = app.add_subcommand("version", "Show the version of this program and of the coordinator");

@@ -96,7 +96,9 @@ int supervise(const WorkerOptions& options, agent::Agent& agent, const std::stri
 }
 
 int serve(const WorkerOptions& options, const agent::StateDir& state, agent::Spawner& spawner) {
-  const auto devices = agent::find_devices(options.device_kind, options.cpu_devices, options.nvlink_domain_size);
+  const auto devices = agent::find_devices_within(options.probe_deadline, state.path() + "/devices", [&] {
+    return agent::find_devices(options.device_kind, options.cpu_devices, options.nvlink_domain_size);
+  });
   if (!devices.ok()) return refuse(kWorkerDevice, devices.status());
   prometheus::Registry registry;
   auto http = HttpServer::start(options.http);

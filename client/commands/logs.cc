@@ -82,7 +82,7 @@ class LogCopy {
   Context& context_;
   Contact contact_;
   const bool all_epochs_;
-  bool line_open_ = false;  // What was printed last did not end a line.
+  bool line_open_ = false;      // What was printed last did not end a line.
   v1::ReadLogRequest request_;  // For the next attempt: always asks for the next byte.
   const StreamReader<v1::LogChunk>::Open open_ = [this](grpc::ClientContext* client, grpc::CompletionQueue* queue) {
     return context_.jobs->PrepareAsyncReadLog(client, request_, queue);

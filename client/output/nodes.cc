@@ -70,9 +70,9 @@ std::string quarantine_lines(const v1::ListNodesResponse& nodes) {
     for (const v1::DeviceStatus& one : node.devices()) {
       if (one.quarantine().empty()) continue;
       absl::StrAppend(&lines, one_line(node.name()), " ",
-                      absl::AsciiStrToLower(v1::ResourceSpec::Kind_Name(one.device().kind())), ":", one.device().index(),
-                      " is in quarantine since ", time_text(one.quarantine_time()), ": ", one_line(one.quarantine()),
-                      "\n");
+                      absl::AsciiStrToLower(v1::ResourceSpec::Kind_Name(one.device().kind())), ":",
+                      one.device().index(), " is in quarantine since ", time_text(one.quarantine_time()), ": ",
+                      one_line(one.quarantine()), "\n");
     }
   }
   return lines;

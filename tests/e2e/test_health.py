@@ -316,6 +316,7 @@ class FullDiskTest(unittest.TestCase):
             self.assertEqual(done.get("restarts", 0), 0)
             self.assertEqual(list(cluster.curve(job)), list(range(1, steps + 1)))
             self.assertRegex(cluster.telar("logs", job).stdout, r"\[telar: \d+ bytes of this log are missing here: the disk was full\]")
+            self.assertRegex(conditions(done, "LOG_GAP")[0], r"\d+ bytes of its log found no room on its node's disk")
 
 
 if __name__ == "__main__":

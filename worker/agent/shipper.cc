@@ -2,7 +2,7 @@
 
 #include <atomic>
 #include <chrono>
-#include <filesystem>
+#include <optional>
 
 #include <spdlog/spdlog.h>
 

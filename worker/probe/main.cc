@@ -3,12 +3,12 @@
 //   telar-probe --socket NAME --library FILE --interval MS
 // Started by telar-worker (worker/agent/probe.h), to whose abstract socket it sends a Report a round. It ends when that
 // closes, and by SIGKILL when it is late.
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

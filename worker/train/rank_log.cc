@@ -1,5 +1,6 @@
 #include "worker/train/rank_log.h"
 
+#include <spdlog/details/null_mutex.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>

@@ -93,7 +93,7 @@ TEST_F(Receipts, ANodeThatNeverTellsIsDoneWithout) {
   EXPECT_TRUE(cancel(name).ok());
   pass(seconds(59));
   EXPECT_EQ(state(name), "CANCELLING");
-  pass(seconds(2));
+  pass(seconds(5));
   EXPECT_EQ(state(name), "CANCELLED");
   ASSERT_EQ(get(name).conditions_size(), 1);
   EXPECT_EQ(get(name).conditions(0).message(), "node " + node + ": it never said that all of it is gone there");
