@@ -82,7 +82,7 @@ std::vector<int> orphans_on(const EndFacts& facts) {
   }
   for (int pid : all_pids()) {
     if (theirs.count(pid) != 0 || !holds(pid, facts.device_file)) continue;
-    if (parent_of(pid) == facts.spawner || carries_rank_marker(pid)) found.push_back(pid);
+    if (parent_of(pid) == facts.spawner || carries_rank_marker(pid, facts.state)) found.push_back(pid);
   }
   return found;
 }

@@ -19,6 +19,7 @@ struct EndFacts {
   v1::Device device;
   std::optional<ProcessFamily> family;            // Of a rank that was started.
   std::string device_file;                        // "/dev/nvidia3"; empty: there is none to look at.
+  std::string state;                              // The daemon's directory; what another one started is not ours.
   int spawner = 0;                                // The parent of whatever a rank left behind.
   int probe = 0;                                  // Its child too, and holds every device.
   std::vector<ProcessFamily> others;              // Living ranks.

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include <google/protobuf/util/time_util.h>
 #include <spdlog/spdlog.h>
@@ -54,13 +55,10 @@ Probe::Probe(ProbeConfig config, const StateDir& state, Spawner* spawner, metric
 }
 
 Probe::~Probe() {
-  if (process_) {
-    const ProcessId id = process_->id;
-    kill_process();
-    for (const auto end = std::chrono::steady_clock::now() + kLastMoment;
-         alive(id) && std::chrono::steady_clock::now() < end;) {
-      std::this_thread::sleep_for(milliseconds(5));
-    }
+  kill_process();
+  for (const auto end = std::chrono::steady_clock::now() + kLastMoment;
+       is_dying() && std::chrono::steady_clock::now() < end;) {
+    std::this_thread::sleep_for(milliseconds(5));
   }
   if (listener_ >= 0) close(listener_);
 }
@@ -70,9 +68,15 @@ void Probe::kill_process() {
   connection_ = -1;
   if (!process_) return;
   if (alive(process_->id)) kill(process_->id.pid, SIGKILL);
-  if (!process_->cgroup.empty())
-    rmdir(process_->cgroup.c_str());  // Stays when it is not gone yet; the next one's goes.
-  process_.reset();
+  dying_ = std::exchange(process_, std::nullopt);
+}
+
+bool Probe::is_dying() {
+  if (!dying_) return false;
+  if (alive(dying_->id)) return true;
+  if (!dying_->cgroup.empty()) rmdir(dying_->cgroup.c_str());
+  dying_.reset();
+  return false;
 }
 
 absl::Status Probe::listen() {
@@ -154,7 +158,7 @@ void Probe::read_reports() {
 void Probe::tick() {
   if (config_.program.empty()) return;
   if (!process_) {
-    if (clock_->now() >= due_) start();
+    if (!is_dying() && clock_->now() >= due_) start();
     return;
   }
   accept_probe();

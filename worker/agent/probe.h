@@ -69,6 +69,7 @@ class Probe {
   // It is late, or has ended: kills it, and sets when the next one is started.
   void restart(const std::string& why);
   void kill_process();
+  bool is_dying();
 
   const ProbeConfig config_;
   const RankDir directory_;
@@ -81,7 +82,8 @@ class Probe {
   int listener_ = -1, connection_ = -1;
   std::string socket_name_;
   std::optional<RankProcess> process_;
-  Clock::Steady due_;  // The next report; or, without a process, the next start.
+  std::optional<RankProcess> dying_;  // Killed. One that the driver holds is not joined by a second one.
+  Clock::Steady due_;                 // The next report; or, without a process, the next start.
   std::chrono::milliseconds pause_{0};
 };
 

@@ -136,9 +136,9 @@ int parent_of(int pid) {
   return stat ? stat->parent : 0;
 }
 
-bool carries_rank_marker(int pid) {
+bool carries_rank_marker(int pid, const std::string& state) {
   const std::string environment = '\0' + slurp("/proc/" + std::to_string(pid) + "/environ");
-  return environment.find(std::string("\0TELAR_RANK_DIR=", 16)) != std::string::npos;
+  return environment.find('\0' + ("TELAR_RANK_DIR=" + state + "/")) != std::string::npos;
 }
 
 void send_kill(int pid) {

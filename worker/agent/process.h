@@ -37,8 +37,9 @@ void signal_group(const ProcessFamily& family, int signal);
 // SIGKILL to every member. Returns those that were there: call again until it returns none.
 std::vector<int> kill_members(const ProcessFamily& family);
 
-int parent_of(int pid);             // 0 when there is no such process.
-bool carries_rank_marker(int pid);  // Its environment says that it belongs to some rank.
+int parent_of(int pid);  // 0 when there is no such process.
+// Its environment says that it belongs to some rank below that state directory.
+bool carries_rank_marker(int pid, const std::string& state);
 // SIGKILL to one process. For tests: while the file that TELAR_FAIL_KILL names exists no SIGKILL of ours has an effect.
 void send_kill(int pid);
 

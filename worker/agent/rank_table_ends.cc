@@ -17,6 +17,7 @@ EndFacts RankTable::facts_of(const Rank& rank) const {
   if (!config_.device_files.empty()) {
     facts.device_file = absl::StrCat(config_.device_files, rank.plan.device().index());
   }
+  facts.state = state_->path();
   facts.spawner = spawner_->pid();
   facts.probe = probe_->pid();
   for (const auto& [key, other] : ranks_) {
