@@ -266,19 +266,19 @@ class LogTest(unittest.TestCase):
 
 @unittest.skipUnless(os.geteuid() == 0, "a small file system has to be mounted")
 class FullDiskTest(unittest.TestCase):
-    def mount(self, folder, size):
+    def mount(self, cluster, folder, size):
         folder.mkdir(parents=True, exist_ok=True)
         done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True, check=False)
         if done.returncode != 0:
             self.skipTest(f"no tmpfs: {done.stderr.decode().strip()}")
-        self.addCleanup(shutil.rmtree, folder.parent, ignore_errors=True)  # What the mount keeps from being removed.
+        self.addCleanup(shutil.rmtree, cluster.folder, ignore_errors=True)  # What the mount keeps from being removed.
         self.addCleanup(subprocess.run, ["umount", "-l", str(folder)], check=False, capture_output=True)
 
     def test_of_the_coordinators_logs(self):
         with Cluster(workers={}) as cluster:
             address = cluster.address
             cluster.coordinator.kill()
-            self.mount(cluster.folder / "data/logs", "1m")
+            self.mount(cluster, cluster.folder / "data/logs", "1m")
             cluster.start_coordinator(address)
             cluster.start_worker("a", 1, ("--stop-ranks-on-exit", "--rank-program", FAKE, "--log-patience", "1"))
             cluster.wait_nodes(1)
@@ -294,7 +294,7 @@ class FullDiskTest(unittest.TestCase):
 
     def test_of_the_workers_state(self):
         with Cluster(workers={}) as cluster:
-            self.mount(cluster.state("a"), "4m")
+            self.mount(cluster, cluster.state("a"), "4m")
             cluster.start_worker("a", 1)
             cluster.wait_nodes(1)
             steps = 600
