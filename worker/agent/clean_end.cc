@@ -11,9 +11,9 @@
 #include <set>
 #include <sstream>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "worker/agent/devices.h"
 
 namespace telar::agent {
 namespace {
@@ -53,15 +53,11 @@ bool holds(int pid, const std::string& file) {
   return found;
 }
 
-std::string name_of(const v1::Device& device) {
-  return absl::StrCat(absl::AsciiStrToLower(v1::ResourceSpec::Kind_Name(device.kind())), ":", device.index());
-}
-
 v1::Residue residue_of(const v1::Device& device, int pid, const std::string& what) {
   v1::Residue residue;
   *residue.mutable_device() = device;
   residue.set_pid(pid);
-  residue.set_message(absl::StrCat(name_of(device), ": ", what));
+  residue.set_message(absl::StrCat(device_name(device), ": ", what));
   return residue;
 }
 

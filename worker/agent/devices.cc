@@ -13,6 +13,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "telar/v1/cluster.pb.h"
 #include "worker/agent/rank_dir.h"
@@ -159,6 +160,10 @@ absl::StatusOr<std::vector<v1::Device>> find_devices_within(
   }
   return absl::DeadlineExceededError(absl::StrCat("the driver does not answer within ", deadline.count(),
                                                   " ms, and nothing is known of an earlier start"));
+}
+
+std::string device_name(const v1::Device& device) {
+  return absl::StrCat(absl::AsciiStrToLower(v1::ResourceSpec::Kind_Name(device.kind())), ":", device.index());
 }
 
 uint32_t threads_per_device(size_t devices) {

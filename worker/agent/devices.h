@@ -24,6 +24,8 @@ absl::StatusOr<std::vector<v1::Device>> find_devices_within(
     std::chrono::milliseconds deadline, const std::string& memory,
     const std::function<absl::StatusOr<std::vector<v1::Device>>()>& find);
 
+std::string device_name(const v1::Device& device);  // "gpu:3"
+
 // CPU threads for one rank when its job does not say: an equal share of the cores, at least 1.
 uint32_t threads_per_device(size_t devices);
 

@@ -15,9 +15,9 @@
 #include <google/protobuf/util/time_util.h>
 #include <spdlog/spdlog.h>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/process.h"
+#include "worker/agent/devices.h"
 
 namespace telar::agent {
 namespace {
@@ -28,10 +28,6 @@ constexpr milliseconds kLastMoment{1'000};
 google::protobuf::Timestamp to_timestamp(Clock::Wall time) {
   return google::protobuf::util::TimeUtil::MillisecondsToTimestamp(
       std::chrono::duration_cast<milliseconds>(time.time_since_epoch()).count());
-}
-
-std::string name_of(const v1::Device& device) {
-  return absl::StrCat(absl::AsciiStrToLower(v1::ResourceSpec::Kind_Name(device.kind())), ":", device.index());
 }
 
 // Worth telling only while it holds: a reset ends it.
@@ -186,7 +182,7 @@ void Probe::take(const probe::Report& report) {
 }
 
 void Probe::take(const probe::DeviceReading& reading, Known& known) {
-  const std::string name = name_of(known.device);
+  const std::string name = device_name(known.device);
   known.use = Use{reading.used_bytes, reading.pids, clock_->now()};
   known.holding = reading.holding;
   metrics_->set_used_bytes(name, reading.used_bytes);
