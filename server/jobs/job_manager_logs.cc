@@ -39,11 +39,11 @@ absl::Status JobManager::note_missing_log(const v1::AppendLogRequest& request) {
   if (known == jobs_.end()) return absl::OkStatus();
   Draft draft = draft_of(id);
   const std::string whose = absl::StrCat("rank ", request.rank(), " epoch ", request.epoch(), ": ");
-  if (missing > 0) set_condition(draft, "LOG_GAP", whose, absl::StrCat(missing, " bytes of its log are missing"));
-  if (unwritten > 0) {
-    set_condition(draft, "LOG_GAP", whose,
-                  absl::StrCat(unwritten, " bytes of its log found no room on its node's disk"));
-  }
+  const auto note = [&](const char* what, uint64_t bytes) {
+    if (bytes > 0) set_condition(draft, "LOG_GAP", absl::StrCat(whose, what), absl::StrCat(bytes, " bytes"));
+  };
+  note("missing from its log: ", missing);
+  note("no room on its node's disk: ", unwritten);
   return draft.changed() ? commit(draft) : absl::OkStatus();
 }
 

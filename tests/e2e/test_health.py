@@ -253,7 +253,7 @@ class LogTest(unittest.TestCase):
             printed = cluster.telar("logs", job).stdout
             self.check_gap(printed, sum(len(f"line {number}\n") for number in range(1, 200_001)))
             self.assertTrue(printed.endswith("line 199999\nline 200000\n"))
-            self.assertRegex(conditions(done, "LOG_GAP")[0], r"rank 0 epoch 1: \d+ bytes of its log are missing")
+            self.assertRegex(conditions(done, "LOG_GAP")[0], r"rank 0 epoch 1: missing from its log: \d+ bytes")
             self.assertRegex(fetch(cluster.coordinator.addresses["http"], "/metrics")[1],
                              r"telar_log_missing_bytes_total [1-9]")
 
@@ -316,7 +316,7 @@ class FullDiskTest(unittest.TestCase):
             self.assertEqual(done.get("restarts", 0), 0)
             self.assertEqual(list(cluster.curve(job)), list(range(1, steps + 1)))
             self.assertRegex(cluster.telar("logs", job).stdout, r"\[telar: \d+ bytes of this log are missing here: the disk was full\]")
-            self.assertRegex(conditions(done, "LOG_GAP")[0], r"\d+ bytes of its log found no room on its node's disk")
+            self.assertRegex(conditions(done, "LOG_GAP")[0], r"rank 0 epoch 1: no room on its node's disk: \d+ bytes")
 
 
 if __name__ == "__main__":
