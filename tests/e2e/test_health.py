@@ -94,6 +94,8 @@ class EndTest(unittest.TestCase):
             cluster.wait_nodes(3)
             job = cluster.submit(script(cluster, "ignore_term print:on hang", devices=3, batch={"global": 6}))
             cluster.wait_state(job, "RUNNING")
+            for rank in range(3):
+                wait_until(lambda: cluster.telar("logs", job, "--rank", rank).stdout == "on\n", "it is deaf")
             left = {place["node"]: place["pid"] for place in cluster.job(job)["placement"]}["b"]
             cluster.telar("cancel", job, "--wait")
             done = cluster.job(job)

@@ -87,10 +87,10 @@ TEST_F(WorkerHealthTest, WhatDoesNotDieIsNamedAndKeepsItsDeviceUntilItDoes) {
   setenv("TELAR_FAIL_KILL", (root_ + "/no_kill").c_str(), 1);
   start_worker({"--residue-after", "0.5"});
   unsetenv("TELAR_FAIL_KILL");
-  coordinator_.assign({assignment("ignore_term hang", 1, 0)});
-  ASSERT_TRUE(wait_running());
+  coordinator_.assign({assignment("ignore_term print:deaf hang", 1, 0)});
+  ASSERT_TRUE(coordinator_.wait([](const Fake& fake) { return fake.output(1).log == "deaf\n"; })) << log();
   const int pid = RankDir(rank_path()).read_process().value().id.pid;
-  coordinator_.assign({assignment("ignore_term hang", 1, 0, v1::Assignment::STOP, 100)});
+  coordinator_.assign({assignment("hang", 1, 0, v1::Assignment::STOP, 100)});
   const v1::RankStatus status = wait_over();
   EXPECT_EQ(status.exit_code(), 137);
   const v1::Receipt left = wait_receipt();
