@@ -25,15 +25,24 @@ endif()
 # SANITIZE=address,undefined or thread; see CMakePresets.json.
 set(SANITIZE "" CACHE STRING "Sanitizers for every target")
 if(SANITIZE)
-  add_compile_options(-fsanitize=${SANITIZE} -fno-omit-frame-pointer -g1 -O1)
-  # What AddressSanitizer finds as well, at a third of the time that compiling takes.
-  add_compile_options(-fno-sanitize=null,vptr,object-size)
+  add_compile_options(-fsanitize=${SANITIZE} -fno-omit-frame-pointer -g1)
+  if(SANITIZE MATCHES undefined)
+    # Compiling takes longer than the tests: at -O0 half as long, and less without what AddressSanitizer finds as well.
+    add_compile_options(-O0 -fno-sanitize=null,vptr,object-size)
+  else()
+    add_compile_options(-O1)
+  endif()
   add_link_options(-fsanitize=${SANITIZE})
   add_compile_options(-Wno-maybe-uninitialized)  # GCC 12 finds them in its own <regex> and <functional> then.
-  # A folder's sources are compiled together: half the time, and every run builds these trees from nothing.
-  set(CMAKE_UNITY_BUILD ON)
 endif()
 
+# UNITY compiles a folder's sources together, eight at a time: half the time of a build from nothing, as tests/run.sh and
+# deploy/quickstart.sh make it and sanitizers always do, but dearer when a file changes. So names in the anonymous
+# namespaces of a folder differ, and every file includes what it uses though a neighbour may have done so.
+option(UNITY "Compile several sources at once" OFF)
+if(UNITY OR SANITIZE)
+  set(CMAKE_UNITY_BUILD ON)
+endif()
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
 add_compile_options(-Wno-subobject-linkage)  # Of types in anonymous namespaces, which a file included in another has.
 

@@ -29,16 +29,13 @@ set(TELAR_TEST_ENVIRONMENT TELAR_SOURCE_DIR=${CMAKE_SOURCE_DIR} TELAR_BIN_DIR=${
 
 # telar_test(name SOURCES a_test.cc ... DEPS targets ... [LABELS labels ...] [TIMEOUT seconds])
 # Every TEST becomes a ctest of its own. Tests run in the environment above. Their compilation is half of the whole
-# tree's, so it is kept cheap: little is optimised, GoogleTest says the line of a failure, and a program's sources are
-# compiled together, for which names in their anonymous namespaces differ.
+# tree's, so it is kept cheap: little is optimised, and GoogleTest says the line of a failure.
 function(telar_test name)
   cmake_parse_arguments(A "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   telar_program(${name} SOURCES ${A_SOURCES} DEPS ${A_DEPS} GTest::gmock GTest::gtest_main)
-  target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
   if(NOT SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL Debug)
-    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-g0>)
+    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1 -g0>)
   endif()
-  set_target_properties(${name} PROPERTIES UNITY_BUILD ON)
   if(NOT A_TIMEOUT)
     set(A_TIMEOUT 120)
   endif()
@@ -80,7 +77,10 @@ function(telar_proto_library target)
   endforeach()
   add_library(${target} STATIC ${sources})
   target_include_directories(${target} SYSTEM PUBLIC ${out})
-  target_compile_options(${target} PRIVATE -w -O1 -g0 $<$<BOOL:${SANITIZE}>:-fno-sanitize=all>)
+  target_compile_options(${target} PRIVATE -w -O1 -g0)
+  if(SANITIZE MATCHES undefined)
+    target_compile_options(${target} PRIVATE -fno-sanitize=undefined)
+  endif()
   set_target_properties(${target} PROPERTIES CXX_CLANG_TIDY "" UNITY_BUILD OFF)
   target_link_libraries(${target} PUBLIC protobuf::libprotobuf ${A_DEPS})
   if(A_GRPC)

@@ -15,6 +15,7 @@
 #include "common/process.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/log_retention.h"
+#include "server/jobs/queues_file.h"
 #include "server/jobs/scheduler.h"
 #include "server/options.h"
 #include "server/rpc/http_pages.h"
@@ -67,6 +68,22 @@ absl::Status write_port_file(const std::string& path, const std::string& listen,
   return absl::PermissionDeniedError(absl::StrCat("--port-file: cannot write ", path));
 }
 
+absl::StatusOr<std::vector<jobs::QueueConfig>> queues_of(const Options& options) {
+  if (!options.queues.empty()) return jobs::read_queues(options.queues);
+  return std::vector<jobs::QueueConfig>{{.name = jobs::kDefaultQueue}};
+}
+
+// A file with mistakes changes nothing.
+void reload_queues(const Options& options, jobs::JobManager& manager) {
+  auto queues = queues_of(options);
+  if (!queues.ok()) {
+    spdlog::error("the queues stay as they are: {}", std::string(queues.status().message()));
+    return;
+  }
+  spdlog::info("queues: {} read again from {}", queues->size(), options.queues);
+  manager.set_queues(*std::move(queues));
+}
+
 int run(const Options& options) {
   init_logging("telar-coordinator", options.log_level);
   if (absl::Status status = make_folders(options); !status.ok()) return refuse(kStoreUnusable, status);
@@ -81,12 +98,16 @@ int run(const Options& options) {
                        {.rank_bytes = options.log_rank_bytes,
                         .total_bytes = options.log_total_bytes,
                         .on_missing = [&metrics](uint64_t bytes) { metrics.on_missing_log(bytes); }});
+  auto queues = queues_of(options);
+  if (!queues.ok()) return refuse(kUsage, queues.status());
   auto manager = jobs::JobManager::open({.run_root = options.run_root,
                                          .rendezvous_address = rendezvous_address(options, options.listen),
                                          .heartbeat_interval = options.heartbeat_interval,
                                          .lease = options.lease,
                                          .stop_grace = options.stop_grace,
-                                         .receipt_deadline = options.receipt_deadline},
+                                         .receipt_deadline = options.receipt_deadline,
+                                         .queues = *queues,
+                                         .patience = options.gang_patience},
                                         &clock, store->get(), &logs, &metrics);
   if (!manager.ok()) return refuse(kStoreUnusable, manager.status());
 
@@ -110,7 +131,9 @@ int run(const Options& options) {
   notify_systemd(absl::StrCat("READY=1\nSTATUS=serving on ", (*server)->address()));
 
   int signal = wait_for_signal();
-  while (signal == SIGHUP || signal == SIGUSR1) signal = wait_for_signal();  // Nothing to reload.
+  for (; signal == SIGHUP || signal == SIGUSR1; signal = wait_for_signal()) {
+    if (signal == SIGHUP) reload_queues(options, **manager);
+  }
   spdlog::info("signal {}: stopping; jobs go on without the coordinator", signal);
   notify_systemd("STOPPING=1");
   (*server)->stop();  // No new requests; streams end.

@@ -62,6 +62,8 @@ agent::AgentConfig make_config(const WorkerOptions& options, const std::vector<v
   config.self.set_listen_host(options.listen_host);
   config.self.set_metrics_address(http);
   config.self.set_version(version());
+  config.self.mutable_labels()->insert(options.labels.begin(), options.labels.end());
+  config.self.set_spare(options.spare);
   config.ranks.rank_program = std::filesystem::absolute(options.rank_program).string();
   config.ranks.default_threads = agent::threads_per_device(devices.size());
   config.ranks.keep_finished = options.keep_finished;

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <map>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -82,6 +83,12 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
+std::string node_label(const std::string& text) {
+  const size_t equals = text.find('=');
+  const bool right = equals != std::string::npos && equals > 0 && equals <= 253 && text.size() - equals <= 254;
+  return right ? "" : absl::StrCat("'", text, "' is not NAME=VALUE with at most 253 characters each");
+}
+
 }  // namespace
 
 absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv) {
@@ -91,6 +98,7 @@ absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv) {
   options.probe_program = beside_this_program("telar-probe");
   double stop_grace = 10, spawner_idle = 10;
   HealthTimes times;
+  std::vector<std::string> labels;
   const std::map<std::string, agent::DeviceKind> kinds = {
       {"auto", agent::DeviceKind::kAuto}, {"cpu", agent::DeviceKind::kCpu}, {"gpu", agent::DeviceKind::kGpu}};
 
@@ -118,6 +126,11 @@ absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv) {
   app.add_option("--nvlink-domain-size", options.nvlink_domain_size,
                  "Devices that NVLink joins, in groups of that many by index; default: all of this node")
       ->check(CLI::Range(1, 4096));
+  app.add_option("--label", labels, "A label of this node; may be repeated")
+      ->type_name("NAME=VALUE")
+      ->allow_extra_args(false)
+      ->check(node_label);
+  app.add_flag("--spare", options.spare, "Keep this node free for jobs that lost another one");
   app.add_option("--keep-finished", options.keep_finished, "Directories of ended ranks to keep")
       ->capture_default_str()
       ->check(CLI::Range(0, 1000000));
@@ -145,6 +158,10 @@ absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv) {
   if (access(options.rank_program.c_str(), X_OK) != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("--rank-program: ", options.rank_program, " is no program that can be run"));
+  }
+  for (const std::string& label : labels) {
+    const size_t equals = label.find('=');
+    options.labels[label.substr(0, equals)] = label.substr(equals + 1);
   }
   if (options.probe == "on" && access(options.probe_program.c_str(), X_OK) != 0) {
     return absl::InvalidArgumentError(

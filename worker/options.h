@@ -8,6 +8,7 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -45,6 +46,8 @@ struct WorkerOptions {
   std::chrono::milliseconds residue_after{10'000};
   uint64_t rank_log_limit = 256ULL << 20;
   std::chrono::milliseconds log_patience{30'000};
+  std::map<std::string, std::string> labels;  // What jobs may ask for; "rack" tells which nodes are close.
+  bool spare = false;                         // Kept free for jobs that lost a node.
   bool stop_ranks_on_exit = false;
   std::chrono::milliseconds stop_grace{10'000};
   std::chrono::milliseconds spawner_idle{10'000};

@@ -31,16 +31,22 @@ class Quarantine {
     Clock::Wall time;
   };
 
-  void set(const DeviceId& device, Entry entry) { entries_[device] = std::move(entry); }
-  void clear(const DeviceId& device) { entries_.erase(device); }
+  void set(const DeviceId& device, Entry entry) {
+    entries_[device] = std::move(entry);
+    ++version_;
+  }
+  void clear(const DeviceId& device) { version_ += entries_.erase(device); }
   // Its worker cannot tell how it is, since `time`; until it can again.
   void set_stale(const DeviceId& device, bool stale, Clock::Wall time) {
     if (!stale) {
-      stale_.erase(device);
-    } else {
-      stale_.try_emplace(device, Entry{"its telemetry is stale: the probe of its node does not come back", time});
+      version_ += stale_.erase(device);
+    } else if (stale_
+                   .try_emplace(device, Entry{"its telemetry is stale: the probe of its node does not come back", time})
+                   .second) {
+      ++version_;
     }
   }
+  uint64_t version() const { return version_; }  // Grows with every change.
   // Null: it is in order.
   const Entry* find(const DeviceId& device) const {
     for (const auto* all : {&entries_, &stale_}) {
@@ -51,6 +57,7 @@ class Quarantine {
 
  private:
   std::map<DeviceId, Entry> entries_, stale_;
+  uint64_t version_ = 0;
 };
 
 }  // namespace telar::server::cluster

@@ -54,6 +54,10 @@ v1::RankPlan rank_plan(const JobRecord& record, uint32_t rank, const std::string
   plan.set_run_dir(job.run_dir());
   plan.set_rendezvous_address(rendezvous_address);
   plan.set_listen_host(listen_host);
+  const std::string& node = job.placement(static_cast<int>(rank)).node();
+  for (int other = 0; other < job.placement_size(); ++other) {
+    if (job.placement(other).node() == node) plan.add_node_ranks(static_cast<uint32_t>(other));
+  }
   return plan;
 }
 

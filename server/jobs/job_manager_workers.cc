@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/errors.h"
+#include "server/cluster/times.h"
 #include "server/jobs/assignments.h"
 #include "server/jobs/epoch.h"
 #include "server/jobs/job_manager.h"
@@ -14,8 +15,6 @@ namespace telar::server::jobs {
 namespace {
 
 constexpr size_t kMostLogData = 64 << 10;
-// A heartbeat that was on its way when STOP went out may still be one behind.
-constexpr uint64_t kHeartbeatsToHearStop = 2;
 
 void set_duration(google::protobuf::Duration* to, std::chrono::milliseconds value) {
   to->set_seconds(value.count() / 1000);
@@ -48,14 +47,16 @@ absl::Status check_registration(const v1::RegisterNodeRequest& request) {
 absl::StatusOr<v1::RegisterNodeResponse> JobManager::register_node(const v1::RegisterNodeRequest& request) {
   if (absl::Status status = check_registration(request); !status.ok()) return status;
   std::lock_guard<std::mutex> hold(mutex_);
-  if (absl::Status status = cluster_.register_node(request); !status.ok()) return status;
-  last_heard_.erase(request.node());
+  const auto registration = cluster_.register_node(request);
+  if (!registration.ok()) return registration.status();
+  heard_.erase(request.node());
   for (auto& [id, told] : stops_) told.at.erase(request.node());
   versions_[request.node()] = ++next_version_;
   changes_.notify();
   v1::RegisterNodeResponse response;
   set_duration(response.mutable_heartbeat_interval(), options_.heartbeat_interval);
   set_duration(response.mutable_lease(), options_.lease);
+  response.set_registration(*registration);
   return response;
 }
 
@@ -79,11 +80,13 @@ void JobManager::observe_node(Draft& draft, const v1::HeartbeatRequest& request)
   const std::string id = job_id(draft.job().name());
   const auto told = stops_.find(id);
   bool told_to_stop = false;
-  bool heard_stop = false;
+  const auto grace = stop_grace(draft.record(), options_.stop_grace);
+  // Two clocks: the wall's may be set back, and of the other one nothing is left after a restart of the coordinator.
+  bool grace_over = ending(draft.job().state()) && draft.now() >= cluster::to_wall(draft.record().stop_time()) + grace;
   if (told != stops_.end() && told->second.epoch == draft.job().epoch()) {
     const auto at = told->second.at.find(request.node());
     told_to_stop = at != told->second.at.end();
-    heard_stop = told_to_stop && request.sequence() >= at->second + kHeartbeatsToHearStop;
+    grace_over = grace_over || (told_to_stop && clock_->now() >= at->second + grace);
   }
   for (int rank = 0; rank < draft.job().placement_size(); ++rank) {
     if (draft.job().placement(rank).node() != request.node()) continue;
@@ -92,9 +95,9 @@ void JobManager::observe_node(Draft& draft, const v1::HeartbeatRequest& request)
              one.rank() == static_cast<uint32_t>(rank);
     });
     if (status == request.ranks().end()) {
-      observe_absence(draft, static_cast<uint32_t>(rank), heard_stop);
+      observe_absence(draft, static_cast<uint32_t>(rank));
     } else {
-      observe(draft, *status, told_to_stop, stop_grace(draft.record(), options_.stop_grace));
+      observe(draft, *status, told_to_stop, grace_over);
     }
   }
   observe_receipt(draft, request);
@@ -103,11 +106,12 @@ void JobManager::observe_node(Draft& draft, const v1::HeartbeatRequest& request)
 absl::Status JobManager::heartbeat(const v1::HeartbeatRequest& request) {
   std::lock_guard<std::mutex> hold(mutex_);
   const bool strangers = has_strangers(request);
-  if (absl::Status status = cluster_.heartbeat(request.node(), request.incarnation(), strangers); !status.ok()) {
+  if (absl::Status status =
+          cluster_.heartbeat(request.node(), request.incarnation(), strangers, request.registration());
+      !status.ok()) {
     return status;
   }
-  const bool first = last_heard_.count(request.node()) == 0;
-  last_heard_[request.node()] = request.sequence();
+  const bool first = heard_.insert(request.node()).second;
   if (absl::Status status = observe_devices(request); !status.ok()) return status;
   const std::set<std::string> ids = placed_;  // A commit may take one out.
   for (const std::string& id : ids) {
@@ -142,7 +146,7 @@ v1::HeartbeatResponse JobManager::assignments(const std::string& node) {
       if (*wanted != v1::Assignment::STOP || !ending(record.job().state())) continue;
       StopTold& told = stops_[id];
       if (told.epoch != record.job().epoch()) told = StopTold{record.job().epoch(), {}};
-      told.at.emplace(node, last_heard_[node]);
+      told.at.emplace(node, clock_->now());
     }
   }
   return response;

@@ -36,6 +36,11 @@ std::string describe(const Failure& failure) {
 }  // namespace
 
 Verdict judge(const JobRecord& record) {
+  // Whoever is told to leave breaks the communication of the others; only what failed by itself counts beside it.
+  if (!record.interruption().empty() && std::none_of(record.failures().begin(), record.failures().end(),
+                                                     [](const Failure& failure) { return blame(failure) == 0; })) {
+    return {.budget = Budget::kNone, .retry = true, .message = record.interruption()};
+  }
   const auto cause = std::min_element(record.failures().begin(), record.failures().end(),
                                       [](const Failure& a, const Failure& b) { return blame(a) < blame(b); });
   Verdict verdict;

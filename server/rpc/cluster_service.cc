@@ -124,10 +124,12 @@ grpc::Status RendezvousService::PutKey(grpc::ServerContext*, const v1::PutKeyReq
 
 grpc::Status RendezvousService::GetKeys(grpc::ServerContext* context, const v1::GetKeysRequest* request,
                                         v1::GetKeysResponse* response) {
-  const auto now = std::chrono::system_clock::now();
-  const auto margin = std::min<std::chrono::system_clock::duration>(kDeadlineMargin, (context->deadline() - now) / 10);
+  // gRPC tells the deadline by the wall's clock, which may be set while we wait.
+  const std::chrono::steady_clock::duration left = context->deadline() - std::chrono::system_clock::now();
+  const auto margin = std::min<std::chrono::steady_clock::duration>(kDeadlineMargin, left / 10);
+  const auto deadline = std::chrono::steady_clock::now() + left - margin;
   auto values = rendezvous_->get(request->job(), request->epoch(), {request->keys().begin(), request->keys().end()},
-                                 context->deadline() - margin, [context] { return context->IsCancelled(); });
+                                 deadline, [context] { return context->IsCancelled(); });
   if (!values.ok()) return to_grpc(values.status());
   for (std::string& value : *values) response->add_values(std::move(value));
   return grpc::Status::OK;

@@ -88,6 +88,24 @@ grpc::Status JobsService::CancelJob(grpc::ServerContext*, const v1::CancelJobReq
   return answer(manager_->cancel(*request), job);
 }
 
+grpc::Status JobsService::CreateJobArray(grpc::ServerContext*, const v1::CreateJobArrayRequest* request,
+                                         v1::CreateJobArrayResponse* response) {
+  const CallTimer timer(metrics_, "CreateJobArray");
+  return answer(manager_->create_array(*request), response);
+}
+
+grpc::Status JobsService::UpdateJob(grpc::ServerContext*, const v1::UpdateJobRequest* request, v1::Job* job) {
+  const CallTimer timer(metrics_, "UpdateJob");
+  return answer(manager_->update(*request), job);
+}
+
+grpc::Status JobsService::ListQueues(grpc::ServerContext*, const v1::ListQueuesRequest*,
+                                     v1::ListQueuesResponse* response) {
+  const CallTimer timer(metrics_, "ListQueues");
+  *response = manager_->queues();
+  return grpc::Status::OK;
+}
+
 grpc::Status JobsService::WatchJob(grpc::ServerContext* context, const v1::WatchJobRequest* request,
                                    grpc::ServerWriter<v1::WatchJobResponse>* writer) {
   uint64_t after = request->after_sequence();
@@ -157,10 +175,22 @@ grpc::Status JobsService::ReadLog(grpc::ServerContext* context, const v1::ReadLo
   return cancelled();
 }
 
-grpc::Status JobsService::ListNodes(grpc::ServerContext*, const v1::ListNodesRequest*,
+grpc::Status JobsService::ListNodes(grpc::ServerContext*, const v1::ListNodesRequest* request,
                                     v1::ListNodesResponse* response) {
   const CallTimer timer(metrics_, "ListNodes");
-  for (v1::Node& node : manager_->nodes()) *response->add_nodes() = std::move(node);
+  if (request->page_size() < 0) {
+    return to_grpc(invalid(
+        {{"page_size", absl::StrCat(request->page_size(), " must not be negative; 0 means all that are left")}}));
+  }
+  // The token is the last name of the page before: nodes that come and go in between disturb nothing.
+  for (v1::Node& node : manager_->nodes()) {
+    if (node.name() <= request->page_token()) continue;
+    if (request->page_size() > 0 && response->nodes_size() == request->page_size()) {
+      response->set_next_page_token(response->nodes(response->nodes_size() - 1).name());
+      break;
+    }
+    *response->add_nodes() = std::move(node);
+  }
   return grpc::Status::OK;
 }
 

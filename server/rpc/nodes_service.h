@@ -1,4 +1,4 @@
-// The service for operators: translates and calls; see jobs/job_manager.h.
+// telar.v1.Nodes: what operators decide about nodes.
 #pragma once
 
 #include "server/jobs/job_manager.h"
@@ -11,6 +11,10 @@ class NodesService final : public v1::Nodes::Service {
  public:
   NodesService(jobs::JobManager* manager, Metrics* metrics) : manager_(manager), metrics_(metrics) {}
 
+  grpc::Status CordonNode(grpc::ServerContext* context, const v1::CordonNodeRequest* request, v1::Node* node) override;
+  grpc::Status UncordonNode(grpc::ServerContext* context, const v1::UncordonNodeRequest* request,
+                            v1::Node* node) override;
+  grpc::Status DrainNode(grpc::ServerContext* context, const v1::DrainNodeRequest* request, v1::Node* node) override;
   grpc::Status ReleaseDevice(grpc::ServerContext* context, const v1::ReleaseDeviceRequest* request,
                              v1::Node* node) override;
 

@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/fault_point.h"
 
 namespace telar::server::store {
 namespace {
@@ -164,13 +165,16 @@ absl::StatusOr<uint64_t> LogStore::append(const LogKey& key, uint64_t offset, co
   if (offset > length || offset + data.size() <= length) return length;
 
   const uint64_t known = length - offset;
-  absl::Status status = write_all(file.get(), data.data() + known, data.size() - known, length, name);
+  absl::Status status = fault_point("coordinator.log.begin");
+  if (status.ok()) status = write_all(file.get(), data.data() + known, data.size() - known, length, name);
+  if (status.ok()) status = fault_point("coordinator.log.written");
   if (status.ok() && fdatasync(file.get()) != 0) status = failure(name, "sync");
   if (!status.ok()) {
     // What was not acknowledged must not count as held.
     if (ftruncate(file.get(), static_cast<off_t>(length)) != 0) return failure(name, "truncate");
     return status;
   }
+  fault_point("coordinator.log.synced").IgnoreError();
   write_notes(log, key);
   keep_within_limit(log, key, file.get());
   return offset + data.size();

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
+#include "common/fault_point.h"
 #include "server/store/store.h"
 
 namespace telar::server::store {
@@ -119,6 +120,7 @@ class SqliteStore final : public Store {
   absl::Status write_settings(const Batch& batch);
   void reach(const char* point) {
     if (options_.failpoint) options_.failpoint(point);
+    fault_point("coordinator.store", point).IgnoreError();
   }
 
   const SqliteOptions options_;
@@ -243,6 +245,7 @@ absl::Status SqliteStore::write(const Batch& batch) {
 absl::Status SqliteStore::commit_rows(const Batch* batches, size_t count) {
   const auto start = std::chrono::steady_clock::now();
   std::lock_guard<std::mutex> hold(mutex_);
+  if (absl::Status status = fault_point("coordinator.store"); !status.ok()) return status;
   if (absl::Status status = run("BEGIN IMMEDIATE", "begin"); !status.ok()) return status;
   reach("begin");
   absl::Status status;

@@ -15,6 +15,7 @@
 
 #include "common/errors.h"
 #include "telar/v1/jobs.grpc.pb.h"
+#include "tests/client/fake_nodes_service.h"
 
 namespace telar::client {
 
@@ -33,6 +34,9 @@ class FakeJobsService final : public v1::Jobs::Service {
   std::function<void(v1::Job&)> on_watch_end;  // Changes the job when a watch has sent everything.
   std::vector<v1::CreateJobRequest> creates;
   std::vector<v1::CancelJobRequest> cancels;
+  std::vector<v1::CreateJobArrayRequest> arrays;
+  std::vector<v1::UpdateJobRequest> updates;
+  std::function<void(v1::Job&)> on_dry_run;  // Says where the job would run, or why not.
   std::vector<v1::WatchJobRequest> watches;
   std::vector<v1::ReadLogRequest> reads;
   std::vector<v1::ListJobsRequest> lists;
@@ -45,6 +49,7 @@ class FakeJobsService final : public v1::Jobs::Service {
     *job->mutable_spec() = request->spec();
     if (request->validate_only()) {
       job->mutable_spec()->mutable_checkpoint()->set_keep(2);  // A default, filled in.
+      if (on_dry_run) on_dry_run(*job);
       return grpc::Status::OK;
     }
     job->set_name("projects/default/jobs/" + request->spec().name() + "-x1");
@@ -84,6 +89,40 @@ class FakeJobsService final : public v1::Jobs::Service {
     *job = jobs.at(request->name());
     job->set_state(v1::Job::CANCELLING);
     return store(*job);
+  }
+
+  grpc::Status CreateJobArray(grpc::ServerContext*, const v1::CreateJobArrayRequest* request,
+                              v1::CreateJobArrayResponse* response) override {
+    const std::lock_guard lock(mutex);
+    arrays.push_back(*request);
+    for (uint32_t i = 0; i < request->spec().array().size(); ++i) {
+      v1::Job& job = *response->add_jobs();
+      if (request->validate_only()) {
+        *job.mutable_spec() = request->spec();
+        continue;
+      }
+      job.set_name("projects/default/jobs/x1-" + std::to_string(i));
+      store(job);
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status UpdateJob(grpc::ServerContext*, const v1::UpdateJobRequest* request, v1::Job* job) override {
+    const std::lock_guard lock(mutex);
+    updates.push_back(*request);
+    *job = jobs.at(request->job().name());
+    job->mutable_spec()->mutable_scheduling()->MergeFrom(request->job().spec().scheduling());
+    return store(*job);
+  }
+
+  grpc::Status ListQueues(grpc::ServerContext*, const v1::ListQueuesRequest*,
+                          v1::ListQueuesResponse* response) override {
+    v1::Queue& queue = *response->add_queues();
+    queue.set_name("urgent");
+    queue.set_priority(10);
+    queue.set_weight(2.5);
+    queue.set_held_devices(3);
+    return grpc::Status::OK;
   }
 
   grpc::Status WatchJob(grpc::ServerContext* context, const v1::WatchJobRequest* request,
@@ -183,20 +222,6 @@ class FakeJobsService final : public v1::Jobs::Service {
   }
 
   std::condition_variable changed_;
-};
-
-class FakeNodesService final : public v1::Nodes::Service {
- public:
-  std::vector<v1::ReleaseDeviceRequest> releases;
-  grpc::Status refusal;  // Given instead of an answer.
-
-  grpc::Status ReleaseDevice(grpc::ServerContext*, const v1::ReleaseDeviceRequest* request, v1::Node* node) override {
-    releases.push_back(*request);
-    if (!refusal.ok()) return refusal;
-    node->set_name(request->name());
-    node->set_state(v1::Node::READY);
-    return grpc::Status::OK;
-  }
 };
 
 // The services on a port of their own.

@@ -124,12 +124,16 @@ class Daemon:
 
 
 class Cluster:
-    def __init__(self, workers=None, run_root=None, coordinator_options=()):
+    def __init__(self, workers=None, run_root=None, queues=None, coordinator_options=()):
+        """`queues`: what is in the coordinator's --queues file."""
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="telar-e2e-"))
         self.run_root = run_root or self.folder / "runs"
         self.text = write_text(self.folder / "text.txt")
         self.workers, self.used_addresses, self.specs = {}, set(), 0
-        self.coordinator, self.coordinator_options = None, coordinator_options
+        self.coordinator, self.coordinator_options = None, tuple(coordinator_options)
+        if queues is not None:
+            (self.folder / "queues.yaml").write_text(json.dumps({"queues": queues}))
+            self.coordinator_options += ("--queues", self.folder / "queues.yaml")
         try:
             self.start_coordinator()
             for name, devices in ({"a": 1, "b": 1} if workers is None else workers).items():

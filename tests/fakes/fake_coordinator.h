@@ -65,6 +65,11 @@ class FakeCoordinator final : public v1::Cluster::Service {
     ++version_;
     changed_.notify_all();
   }
+  // Heartbeats are taken, and not answered.
+  void fall_silent(bool silent) {
+    const std::lock_guard lock(mutex_);
+    silent_ = silent;
+  }
   // Output of this epoch is refused with FAILED_PRECONDITION from now on.
   void end_epoch(uint64_t epoch) {
     const std::lock_guard lock(mutex_);
@@ -123,6 +128,7 @@ class FakeCoordinator final : public v1::Cluster::Service {
     registrations_.push_back(*request);
     *response->mutable_heartbeat_interval() = TimeUtil::MillisecondsToDuration(200);
     *response->mutable_lease() = TimeUtil::MillisecondsToDuration(2000);
+    response->set_registration(registrations_.size());
     changed_.notify_all();
     return grpc::Status::OK;
   }
@@ -144,7 +150,7 @@ class FakeCoordinator final : public v1::Cluster::Service {
       last_ = request;
       heartbeats_.push_back(request);
       changed_.notify_all();
-      stream->Write(answer());
+      if (!silent_) stream->Write(answer());
     } while (stream->Read(&request));
     context->TryCancel();
     {
@@ -198,7 +204,7 @@ class FakeCoordinator final : public v1::Cluster::Service {
 
   std::mutex mutex_;  // Guards all below; also the writes of a stream, of which there is one here.
   std::condition_variable changed_;
-  bool stopping_ = false;
+  bool stopping_ = false, silent_ = false;
   uint64_t version_ = 1;
   std::vector<v1::Assignment> assignments_;
   std::set<uint64_t> ended_;

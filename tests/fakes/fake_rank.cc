@@ -1,8 +1,10 @@
-// A rank without training: does what its plan's spec.name says, word by word, so that tests can play every end. If the
-// first of spec.data.train is a *.script, what that file says; or FILE.N for rank N, where it is there.
+// A rank without training: does what its plan's spec.name says, word by word, so that tests can play every end; where a
+// coordinator lets no such name in, what spec.sample.prompt says. If the first of spec.data.train is a *.script, what
+// that file says; or FILE.N for rank N, where it is there.
 //
 //   started        RankStarted event             step:N        N StepReports, numbered on
-//   run            a step and a log line each 2 ms until SIGTERM, then RankFinished{interrupted} and exit code 10
+//   run[:MS]       a step and a log line each 2 ms until SIGTERM, then RankFinished{interrupted} and exit code 10
+//   pause:MS       nothing, for so long                once:WORD     only in the first epoch: what WORD says
 //   print:TEXT     a log line                    bytes:N       N log bytes, of a pattern without period 256
 //   ignore_term    from here on                  fork          a grandchild in a session of its own that sleeps on and
 //   partial        half an event line                          keeps the log open; its pid is in <dir>/grandchild
@@ -81,12 +83,12 @@ class FakeRank {
     emit(event);
   }
 
-  void run_until_term() {
+  void run_until_term(int pause_ms) {
     while (terminated == 0) {
       step();
       printf("step %llu\n", static_cast<unsigned long long>(step_));
       fflush(stdout);
-      usleep(2000);
+      usleep(1000u * static_cast<unsigned>(pause_ms));
     }
     RankEvent event;
     event.mutable_finished()->set_step(step_);
@@ -137,7 +139,11 @@ class FakeRank {
     } else if (verb == "step") {
       for (int i = atoi(rest.c_str()); i > 0; --i) step();
     } else if (verb == "run") {
-      run_until_term();
+      run_until_term(rest.empty() ? 2 : atoi(rest.c_str()));
+    } else if (verb == "pause") {
+      usleep(1000u * static_cast<unsigned>(atoi(rest.c_str())));
+    } else if (verb == "once") {
+      if (plan_.epoch() == 1) act(rest);
     } else if (verb == "print") {
       printf("%s\n", rest.c_str());
       fflush(stdout);

@@ -20,8 +20,9 @@ Agent::Agent(AgentConfig config, const StateDir* state, Spawner* spawner, promet
       daemon_metrics_(*registry, config_.self.version(), config_.self.node()),
       device_metrics_(*registry),
       rank_metrics_(*registry, config_.self.node()),
-      link_(std::make_unique<CoordinatorLink>(config_.coordinator, config_.self, &daemon_metrics_,
-                                              [this](v1::HeartbeatResponse r) { take_assignments(std::move(r)); })),
+      link_(std::make_unique<CoordinatorLink>(
+          config_.coordinator, config_.self, &daemon_metrics_,
+          [this](v1::HeartbeatResponse r) { take_assignments(std::move(r)); }, [this] { drop_assignments(); })),
       shipper_(std::make_unique<Shipper>(dial(config_.coordinator), config_.self.node(), config_.shipper,
                                          &rank_metrics_, &daemon_metrics_, [this] { wake(); })),
       probe_(config_.probe, *state, spawner, &device_metrics_, &clock_),
@@ -87,6 +88,13 @@ NodeStatus Agent::node_status() const { return {table_.statuses(), probe_.health
 void Agent::take_assignments(v1::HeartbeatResponse response) {
   const std::lock_guard lock(mutex_);
   wish_.emplace(response.assignments().begin(), response.assignments().end());
+  woken_ = true;
+  wake_.notify_all();
+}
+
+void Agent::drop_assignments() {
+  const std::lock_guard lock(mutex_);
+  wish_.reset();
   woken_ = true;
   wake_.notify_all();
 }

@@ -59,6 +59,9 @@ class Agent {
  private:
   void run();
   void take_assignments(v1::HeartbeatResponse response);
+  // Whoever registers tells what there is, and must not start anything behind that which it was told before: the
+  // coordinator may have given the device to somebody else.
+  void drop_assignments();
   void wake();
   NodeStatus node_status() const;
 
@@ -81,7 +84,7 @@ class Agent {
   bool over_ = false;   // After stop_ranks: no process, nothing to ship.
   std::optional<std::chrono::milliseconds> stop_ranks_;
   std::chrono::milliseconds longest_grace_{0};
-  std::optional<std::vector<v1::Assignment>> wish_;  // None before the coordinator's first word.
+  std::optional<std::vector<v1::Assignment>> wish_;  // None before the first word since registering.
   absl::Status status_;
   std::thread thread_;
 };

@@ -30,14 +30,15 @@ class CoordinatorLink {
   // Called from the reading thread, in the order of arrival.
   using OnAssignments = std::function<void(v1::HeartbeatResponse)>;
 
-  // `address`: host:port. `self` is sent at each registration. `metrics` must outlive this.
+  // `address`: host:port. `self` is sent at each registration, after which `on_registered` is called and nothing is
+  // said before the next set_status(): the coordinator takes the first word for all that there is. `metrics` must
+  // outlive this.
   CoordinatorLink(const std::string& address, v1::RegisterNodeRequest self, metrics::DaemonMetrics* metrics,
-                  OnAssignments on_assignments);
+                  OnAssignments on_assignments, std::function<void()> on_registered);
   ~CoordinatorLink();  // Hangs up at once.
   CoordinatorLink(const CoordinatorLink&) = delete;
   CoordinatorLink& operator=(const CoordinatorLink&) = delete;
 
-  // Begins; the status given before is the first to be sent.
   void start();
   // A change is sent at once, unless it is only of what is in use, and the newest again every heartbeat interval.
   void set_status(NodeStatus status);
@@ -61,6 +62,7 @@ class CoordinatorLink {
   const v1::RegisterNodeRequest self_;
   metrics::DaemonMetrics* const metrics_;
   const OnAssignments on_assignments_;
+  const std::function<void()> on_registered_;
 
   std::mutex mutex_;  // Guards all below but the thread.
   std::condition_variable wake_;
@@ -68,6 +70,8 @@ class CoordinatorLink {
   bool attempted_ = false;
   bool broken_ = false;
   bool changed_ = false;
+  bool fresh_ = false;  // ranks_ were given since the last registration.
+  uint64_t registration_ = 0;
   uint64_t sequence_ = 0;
   NodeStatus status_;
   std::chrono::milliseconds interval_{2'000};

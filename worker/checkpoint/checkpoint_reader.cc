@@ -11,7 +11,8 @@
 namespace telar::checkpoint {
 namespace {
 
-constexpr uint64_t kReadPiece = uint64_t{4} << 20;  // Stays in cache between the read and the CRC; a multiple of any dtype.
+constexpr uint64_t kReadPiece = uint64_t{4}
+                                << 20;  // Stays in cache between the read and the CRC; a multiple of any dtype.
 constexpr uint64_t kMostManifestBytes = uint64_t{1} << 30;
 
 std::string label(const TensorEntry& tensor) { return absl::StrCat(name_of(tensor.kind), " ", tensor.name); }

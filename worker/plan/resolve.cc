@@ -8,6 +8,7 @@
 #include "worker/plan/problems.h"
 #include "worker/plan/resolve_data.h"
 #include "worker/plan/resolve_parallel.h"
+#include "worker/plan/resolve_scheduling.h"
 #include "worker/plan/resolve_tokenizer.h"
 
 namespace telar::plan {
@@ -30,6 +31,7 @@ class Resolver {
     optimizer();
     schedule();
     run_control();
+    resolve_scheduling(spec_, problems_);
     return problems_.take();
   }
 

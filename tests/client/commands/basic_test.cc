@@ -80,7 +80,7 @@ TEST_F(BasicTest, NodesAndVersion) {
 }
 
 TEST_F(BasicTest, ExplainAnUnknownField) {
-  EXPECT_EQ(explain_field(context, "model.layer"), kUsage);
+  EXPECT_EQ(explain(context, "model.layer"), kUsage);
   EXPECT_EQ(err.str(), "error: model.layer: unknown field 'layer'; did you mean 'layers'?\n");
 }
 

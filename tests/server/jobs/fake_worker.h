@@ -22,6 +22,8 @@ class FakeWorker {
     request.set_incarnation(incarnation_);
     request.set_listen_host("127.0.0.1");
     request.set_metrics_address("127.0.0.1:9100");
+    request.set_spare(spare);
+    request.mutable_labels()->insert(labels.begin(), labels.end());
     for (uint32_t i = 0; i < devices_; ++i) {
       v1::Device* device = request.add_devices();
       device->set_kind(v1::ResourceSpec::CPU);
@@ -58,6 +60,7 @@ class FakeWorker {
       if (known != ranks_.end()) named[key] = known->second;
       if (assignment.desired() == v1::Assignment::RUN && known == ranks_.end() && starts) start(plan, named[key]);
       if (assignment.desired() == v1::Assignment::STOP && known != ranks_.end() && obeys_stop) stop(named[key]);
+      if (assignment.desired() == v1::Assignment::STOP && known == ranks_.end()) never_start(plan, named[key]);
     }
     // The rest is killed and forgotten, but for what does not die.
     for (const auto& [key, status] : ranks_) {
@@ -119,8 +122,10 @@ class FakeWorker {
 
   std::map<uint32_t, v1::DeviceHealth> health;
   std::map<uint32_t, int> residues;
-  bool tells_ends = true;             // With false it sends no receipts.
-  bool obeys_stop = true;             // With false, a rank told to stop goes on.
+  bool tells_ends = true;  // With false it sends no receipts.
+  bool obeys_stop = true;  // With false, a rank told to stop goes on.
+  bool spare = false;
+  std::map<std::string, std::string> labels;
   bool starts = true;                 // With false, nothing it is told to run appears.
   std::map<Key, v1::RankPlan> plans;  // All that it was ever told to run.
 
@@ -154,6 +159,12 @@ class FakeWorker {
       }
       receipt->set_clean(receipt->residues().empty());
     }
+  }
+  static void never_start(const v1::RankPlan& plan, v1::RankStatus& status) {
+    status.set_job(plan.job());
+    status.set_epoch(plan.epoch());
+    status.set_rank(plan.rank());
+    die(status, 10, v1::FAILURE_CLASS_UNSPECIFIED, "stopped before it was started");
   }
   static void stop(v1::RankStatus& status) {
     if (status.state() != v1::RankPlacement::EXITED) {

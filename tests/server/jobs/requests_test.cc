@@ -213,6 +213,7 @@ TEST_F(Requests, ProgressHasCheckpointEvalAndSample) {
   v1::RankEvent started, eval, checkpoint, sample;
   started.mutable_started()->set_parameters(123);
   eval.mutable_eval()->set_loss(2.5);
+  eval.mutable_eval()->add_sources()->set_name("web");
   checkpoint.mutable_checkpoint()->set_step(50);
   checkpoint.mutable_checkpoint()->set_path("/runs/x/ckpt/50");
   sample.mutable_sample()->set_text("In the beginning");
@@ -220,6 +221,8 @@ TEST_F(Requests, ProgressHasCheckpointEvalAndSample) {
   const v1::Job job = get(name);
   EXPECT_EQ(job.parameters(), 123u);
   EXPECT_EQ(job.progress().eval_loss(), 2.5);
+  ASSERT_EQ(job.progress().eval_sources_size(), 1);
+  EXPECT_EQ(job.progress().eval_sources(0).name(), "web");
   EXPECT_EQ(job.progress().checkpoint_step(), 50u);
   EXPECT_EQ(job.progress().checkpoint_path(), "/runs/x/ckpt/50");
   EXPECT_EQ(job.progress().sample(), "In the beginning");

@@ -249,7 +249,10 @@ TEST(GlooGang, ARankThatDoesNotKnowOfTheGroupIsNamed) {
               store, {.rank = rank, .listen_host = "127.0.0.1", .connect_timeout = std::chrono::milliseconds(500)},
               groups[rank])
               .status();
-      EXPECT_EQ(status.ok(), rank == 1) << rank << ": " << status;
+      // Rank 1 has all that it asked for, unless rank 0, which has not, hangs up before it sees that.
+      if (rank != 1) {
+        EXPECT_FALSE(status.ok()) << rank;
+      }
       if (rank == 2) {
         EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
         EXPECT_THAT(std::string(status.message()),

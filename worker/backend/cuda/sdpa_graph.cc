@@ -5,7 +5,7 @@
 namespace telar::backend::cuda {
 namespace {
 
-constexpr cudnnDataType_t kFloat = CUDNN_DATA_FLOAT;
+constexpr cudnnDataType_t kMathType = CUDNN_DATA_FLOAT;
 
 // By their values, as the names are marked deprecated. The device descriptor that replaces the handle makes plans that
 // are only documented to be stored and reloaded.
@@ -75,7 +75,7 @@ SdpaGraph::Tensor SdpaGraph::tensor(cudnnDataType_t type, const Extents& dims, c
 }
 
 SdpaGraph::Tensor SdpaGraph::matmul(Tensor a, Tensor b, Tensor c) {
-  Tensor how = make(CUDNN_BACKEND_MATMUL_DESCRIPTOR, {{CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, &kFloat}});
+  Tensor how = make(CUDNN_BACKEND_MATMUL_DESCRIPTOR, {{CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, &kMathType}});
   ops_.push_back(make(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, {{CUDNN_ATTR_OPERATION_MATMUL_ADESC, &a},
                                                                   {CUDNN_ATTR_OPERATION_MATMUL_BDESC, &b},
                                                                   {CUDNN_ATTR_OPERATION_MATMUL_CDESC, &c},
@@ -87,7 +87,7 @@ SdpaGraph::Tensor SdpaGraph::pointwise(cudnnPointwiseMode_t mode, Tensor x, Tens
                                        int64_t axis) {
   Tensor how = make(CUDNN_BACKEND_POINTWISE_DESCRIPTOR,
                     {{CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, &mode},
-                     {CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, &kFloat},
+                     {CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, &kMathType},
                      {CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, axis < 0 ? nullptr : &axis}});
   ops_.push_back(
       make(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, {{CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, &how},
@@ -101,7 +101,7 @@ SdpaGraph::Tensor SdpaGraph::pointwise(cudnnPointwiseMode_t mode, Tensor x, Tens
 SdpaGraph::Tensor SdpaGraph::reduce(cudnnReduceTensorOp_t kind, Tensor x, Tensor y) {
   Tensor how = make(CUDNN_BACKEND_REDUCTION_DESCRIPTOR,
                     {{CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, &kind},
-                     {CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, &kFloat}});
+                     {CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, &kMathType}});
   ops_.push_back(make(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, {{CUDNN_ATTR_OPERATION_REDUCTION_XDESC, &x},
                                                                      {CUDNN_ATTR_OPERATION_REDUCTION_YDESC, &y},
                                                                      {CUDNN_ATTR_OPERATION_REDUCTION_DESC, &how}}));
