@@ -53,7 +53,10 @@ class FakeRank {
  private:
   std::string script() const {
     const std::string path = plan_.spec().data().train_size() > 0 ? plan_.spec().data().train(0) : "";
-    if (path.size() < 7 || path.compare(path.size() - 7, 7, ".script") != 0) return plan_.spec().name();
+    if (path.size() < 7 || path.compare(path.size() - 7, 7, ".script") != 0) {
+      const std::string& prompt = plan_.spec().sample().prompt();
+      return prompt.empty() ? plan_.spec().name() : prompt;
+    }
     for (const std::string& name : {path + "." + std::to_string(plan_.rank()), path}) {
       std::ifstream file(name);
       if (file) return {std::istreambuf_iterator<char>(file), {}};

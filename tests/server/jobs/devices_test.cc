@@ -25,7 +25,8 @@ class Devices : public tests::ManagerTest {
   }
   std::string condition(const std::string& name, const std::string& type) {
     std::string all;
-    for (const v1::Condition& one : get(name).conditions()) {
+    const v1::Job job = get(name);
+    for (const v1::Condition& one : job.conditions()) {
       if (one.type() == type) all += one.message() + "\n";
     }
     return all;

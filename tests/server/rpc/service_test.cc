@@ -138,7 +138,8 @@ TEST_F(Service, ALogSaysWhatIsMissing) {
   EXPECT_EQ(response.next_offset(), 1004u);
   append(name, 1, 1004, "two\n[telar: 77 bytes of this log are missing here: the disk was full]\n");
   std::string noted;
-  for (const v1::Condition& one : get(name).conditions()) noted += one.type() + " " + one.message() + "\n";
+  const v1::Job job = get(name);
+  for (const v1::Condition& one : job.conditions()) noted += one.type() + " " + one.message() + "\n";
   EXPECT_EQ(noted,
             "LOG_GAP rank 0 epoch 1: missing from its log: 1000 bytes\n"
             "LOG_GAP rank 0 epoch 1: no room on its node's disk: 77 bytes\n");
