@@ -84,14 +84,12 @@ void JobManager::give_up_receipts() {
 
 absl::StatusOr<v1::Node> JobManager::release_device(const v1::ReleaseDeviceRequest& request) {
   std::lock_guard<std::mutex> hold(mutex_);
-  const std::vector<v1::Node> all = cluster_.nodes();
-  const auto node =
-      std::find_if(all.begin(), all.end(), [&](const v1::Node& one) { return one.name() == request.name(); });
-  if (node == all.end()) {
+  if (!cluster_.known(request.name())) {
     return error(absl::StatusCode::kNotFound, "NODE_NOT_FOUND",
                  absl::StrCat("node '", request.name(), "' is not known; telar nodes lists them"));
   }
-  const bool there = std::any_of(node->devices().begin(), node->devices().end(), [&](const v1::DeviceStatus& one) {
+  const v1::Node node = cluster_.node(request.name());
+  const bool there = std::any_of(node.devices().begin(), node.devices().end(), [&](const v1::DeviceStatus& one) {
     return one.device().kind() == request.kind() && one.device().index() == request.index();
   });
   if (!there) {
@@ -103,10 +101,7 @@ absl::StatusOr<v1::Node> JobManager::release_device(const v1::ReleaseDeviceReque
   auto changes = devices_.release({request.name(), request.kind(), request.index()});
   if (!changes.ok()) return changes.status();
   if (absl::Status status = change_devices(*changes); !status.ok()) return status;
-  for (v1::Node& now : cluster_.nodes()) {
-    if (now.name() == request.name()) return std::move(now);
-  }
-  return absl::InternalError(absl::StrCat("node '", request.name(), "' vanished"));
+  return cluster_.node(request.name());
 }
 
 }  // namespace telar::server::jobs
