@@ -1,6 +1,7 @@
 """Ends that leave nothing behind, devices that fail, and logs that lose nothing unsaid. The ranks are fakes that misbehave."""
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -217,7 +218,7 @@ class LogTest(unittest.TestCase):
             cluster.wait_nodes(1)
             job = cluster.submit(script(cluster, f"lines:{lines} abort", devices=1, restart=dict(max_restarts=0)))
             with cluster.spawn("logs", job, "-f") as logs:
-                wait_until(lambda: cluster.job(job)["state"] not in ("QUEUED", "STARTING"), "it runs")
+                wait_until(lambda: select.select([logs.stdout], [], [], 0)[0], "the first line")
                 address = cluster.address
                 cluster.coordinator.kill()
                 cluster.workers["a"].kill()
@@ -303,11 +304,10 @@ class FullDiskTest(unittest.TestCase):
             job = cluster.submit(spec(cluster.text, steps=steps, devices=1, eval=dict(every_steps=1, sequences=1)))
             cluster.wait_step(job, 50)
             filler = cluster.state("a") / "filler"
-            with filler.open("wb") as file:
+            with filler.open("wb", buffering=0) as file:  # Else closing it writes once more.
                 while True:
                     try:
                         file.write(bytes(4096))
-                        file.flush()
                     except OSError:
                         break
             full = cluster.last_step(job)
