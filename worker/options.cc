@@ -83,10 +83,25 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
+void take_health_times(WorkerOptions& options, const HealthTimes& times) {
+  options.probe_deadline = milliseconds_of(times.probe_deadline);
+  options.residue_after = milliseconds_of(times.residue_after);
+  options.log_patience = milliseconds_of(times.log_patience);
+  options.rank_log_limit = static_cast<uint64_t>(times.rank_log_limit * (1 << 20));
+}
+
 std::string node_label(const std::string& text) {
   const size_t equals = text.find('=');
   const bool right = equals != std::string::npos && equals > 0 && equals <= 253 && text.size() - equals <= 254;
   return right ? "" : absl::StrCat("'", text, "' is not NAME=VALUE with at most 253 characters each");
+}
+
+// Labels that node_label() found right.
+void take_labels(WorkerOptions& options, const std::vector<std::string>& labels) {
+  for (const std::string& label : labels) {
+    const size_t equals = label.find('=');
+    options.labels[label.substr(0, equals)] = label.substr(equals + 1);
+  }
 }
 
 }  // namespace
@@ -159,19 +174,13 @@ absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv) {
     return absl::InvalidArgumentError(
         absl::StrCat("--rank-program: ", options.rank_program, " is no program that can be run"));
   }
-  for (const std::string& label : labels) {
-    const size_t equals = label.find('=');
-    options.labels[label.substr(0, equals)] = label.substr(equals + 1);
-  }
+  take_labels(options, labels);
   if (options.probe == "on" && access(options.probe_program.c_str(), X_OK) != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("--probe-program: ", options.probe_program, " is no program that can be run"));
   }
   options.stop_grace = milliseconds_of(stop_grace);
-  options.probe_deadline = milliseconds_of(times.probe_deadline);
-  options.residue_after = milliseconds_of(times.residue_after);
-  options.log_patience = milliseconds_of(times.log_patience);
-  options.rank_log_limit = static_cast<uint64_t>(times.rank_log_limit * (1 << 20));
+  take_health_times(options, times);
   options.spawner_idle = milliseconds_of(spawner_idle);
   return options;
 }

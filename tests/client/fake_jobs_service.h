@@ -15,7 +15,6 @@
 
 #include "common/errors.h"
 #include "telar/v1/jobs.grpc.pb.h"
-#include "tests/client/fake_nodes_service.h"
 
 namespace telar::client {
 
@@ -222,36 +221,6 @@ class FakeJobsService final : public v1::Jobs::Service {
   }
 
   std::condition_variable changed_;
-};
-
-// The services on a port of their own.
-class FakeCoordinator {
- public:
-  FakeCoordinator() { start("127.0.0.1:0"); }
-  ~FakeCoordinator() { stop(); }
-  void stop() {
-    {
-      const std::lock_guard lock(service.mutex);
-      service.hold_streams = false;
-    }
-    if (server_) server_->Shutdown(std::chrono::system_clock::now());
-    server_.reset();
-  }
-  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
-
-  FakeJobsService service;
-  FakeNodesService nodes;
-
- private:
-  void start(const std::string& address) {
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
-    builder.RegisterService(&service);
-    builder.RegisterService(&nodes);
-    server_ = builder.BuildAndStart();
-  }
-  int port_ = 0;
-  std::unique_ptr<grpc::Server> server_;
 };
 
 }  // namespace telar::client
