@@ -10,8 +10,6 @@
 namespace telar::client {
 namespace {
 
-std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }
-
 std::string step_of(const v1::Progress& progress) {
   return progress.total_steps() == 0 ? "-" : absl::StrCat(progress.step(), "/", progress.total_steps());
 }

@@ -12,8 +12,6 @@
 namespace telar::client {
 namespace {
 
-std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }
-
 // "2 cpu", "8 gpu", "1 cpu, 4 gpu"
 std::string devices_of(const v1::Node& node) {
   std::map<std::string, int> kinds;

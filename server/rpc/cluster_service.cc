@@ -7,21 +7,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/errors.h"
+#include "server/rpc/answer.h"
 
 namespace telar::server::rpc {
 namespace {
 
-constexpr std::chrono::milliseconds kLook(250);
+constexpr std::chrono::milliseconds kWorkerLook(250);
 // Our own answer, which names what is missing, should win against the caller's clock.
 constexpr std::chrono::milliseconds kDeadlineMargin(200);
 
 using Stream = grpc::ServerReaderWriter<v1::HeartbeatResponse, v1::HeartbeatRequest>;
-
-template <typename T>
-grpc::Status answer(absl::StatusOr<T> result, T* out) {
-  if (result.ok()) *out = *std::move(result);
-  return to_grpc(result.status());
-}
 
 // The answering side of one Heartbeat stream: answers each message, and sends new assignments unasked from a thread of
 // its own. Tells the manager that the worker is connected while it lives.
@@ -70,7 +65,7 @@ class Session {
         return;
       }
       if (registered_) send(/*even_if_known=*/false);
-      manager_->changes().wait(seen, kLook);
+      manager_->changes().wait(seen, kWorkerLook);
     }
   }
 

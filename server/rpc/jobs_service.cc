@@ -7,18 +7,13 @@
 #include "common/process.h"
 #include "common/version.h"
 #include "server/jobs/transitions.h"
+#include "server/rpc/answer.h"
 
 namespace telar::server::rpc {
 namespace {
 
-constexpr std::chrono::milliseconds kLook(250);  // How long a client that went away may go unnoticed.
+constexpr std::chrono::milliseconds kClientLook(250);  // How long a client that went away may go unnoticed.
 constexpr int kEventsAPage = 256;
-
-template <typename T>
-grpc::Status answer(absl::StatusOr<T> result, T* out) {
-  if (result.ok()) *out = *std::move(result);
-  return to_grpc(result.status());
-}
 
 // When a stream sends a heartbeat: at its start, and after each silence.
 class Pulse {
@@ -128,7 +123,7 @@ grpc::Status JobsService::WatchJob(grpc::ServerContext* context, const v1::Watch
     if (pulse.due()) pulse.sent();
     if (page->complete) return grpc::Status::OK;
     if (manager_->changes().over()) return shutting_down(absl::StrCat("after_sequence ", after));
-    manager_->changes().wait(seen, std::min(kLook, heartbeat_));
+    manager_->changes().wait(seen, std::min(kClientLook, heartbeat_));
   }
   return cancelled();
 }
@@ -170,7 +165,7 @@ grpc::Status JobsService::ReadLog(grpc::ServerContext* context, const v1::ReadLo
       if (!writer->Write(chunk)) return cancelled();
       pulse.sent();
     }
-    manager_->changes().wait(seen, std::min(kLook, heartbeat_));
+    manager_->changes().wait(seen, std::min(kClientLook, heartbeat_));
   }
   return cancelled();
 }

@@ -2,17 +2,9 @@
 
 #include "common/errors.h"
 #include "server/jobs/requests.h"
+#include "server/rpc/answer.h"
 
 namespace telar::server::rpc {
-namespace {
-
-grpc::Status answer(absl::StatusOr<v1::Node> result, v1::Node* out) {
-  if (result.ok()) *out = *std::move(result);
-  return to_grpc(result.status());
-}
-
-}  // namespace
-
 grpc::Status NodesService::CordonNode(grpc::ServerContext*, const v1::CordonNodeRequest* request, v1::Node* node) {
   const CallTimer timer(metrics_, "CordonNode");
   return answer(manager_->set_scheduling(request->name(), v1::Node::CORDONED, request->reason(),

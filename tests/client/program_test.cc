@@ -157,7 +157,7 @@ TEST_F(ProgramTest, DataCommandsNeedNoCoordinator) {
   EXPECT_EQ(out(), "--- document 0, token 0 of 6\nhe\n");
   EXPECT_EQ(run({"data", "stats", set}), 0) << err();
   std::ofstream(set + "/shard-00000.bin", std::ios::app) << "x";
-  EXPECT_EQ(run({"data", "check", set}), 1);
+  EXPECT_EQ(run({"data", "check", set}), 9);  // Damaged.
   EXPECT_EQ(run({"data", "prepare", directory_ + "none", "--out", set + "2"}), 4);
   EXPECT_EQ(run({"data"}), 2);
   EXPECT_EQ(run({"data", "prepare", input}), 2);

@@ -13,7 +13,7 @@ using std::chrono::milliseconds;
 using Steady = std::chrono::steady_clock;
 constexpr milliseconds kPoll{100};
 constexpr milliseconds kDeadline{10'000};
-constexpr milliseconds kFirstPause{200}, kLongestPause{5'000};
+constexpr milliseconds kFirstRetry{200}, kLongestRetry{5'000};
 constexpr milliseconds kRemember{1'000};  // How often shipped.json is written.
 constexpr size_t kFrame = 64 << 10;       // The contract's most.
 constexpr size_t kEventBatch = 32 << 10;  // Of JSON text, which is larger than the message.
@@ -230,7 +230,7 @@ void Shipper::take_failure(Rank& rank, const grpc::Status& status, const char* w
   if (rank.pause.count() == 0) {
     spdlog::warn("{}: {} not shipped, trying again: {}", to_string(rank.key), what, status.error_message());
   }
-  rank.pause = std::clamp(rank.pause * 2, kFirstPause, kLongestPause);
+  rank.pause = std::clamp(rank.pause * 2, kFirstRetry, kLongestRetry);
   rank.paused_until = Steady::now() + rank.pause;
 }
 

@@ -2,13 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include "worker/metrics/families.h"
 
 namespace telar::metrics {
 namespace {
-
-prometheus::Family<prometheus::Gauge>& gauge(prometheus::Registry& registry, const char* name, const char* help) {
-  return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
-}
 
 std::string label(v1::FailureClass failure) {
   if (failure == v1::FAILURE_CLASS_UNSPECIFIED) return "none";
