@@ -1,13 +1,8 @@
 #include "worker/metrics/device_metrics.h"
 
+#include "worker/metrics/families.h"
+
 namespace telar::metrics {
-namespace {
-
-prometheus::Family<prometheus::Gauge>& gauge(prometheus::Registry& registry, const char* name, const char* help) {
-  return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
-}
-
-}  // namespace
 
 DeviceMetrics::DeviceMetrics(prometheus::Registry& registry)
     : faults_(prometheus::BuildCounter()
