@@ -30,6 +30,7 @@ struct CommandLine {
   WatchOptions watch_options;
   LogsOptions logs_options;
   CancelOptions cancel_options;
+  ReleaseOptions release_options;
   CkptConvertOptions ckpt_convert_options;
   DataPrepareOptions data_prepare_options;
   DataOptions data_check_options, data_stats_options;
@@ -172,6 +173,13 @@ void add_nodes(CLI::App& app, CommandLine& line) {
   add("uncordon", "Open a node again", uncordon_node);
   add("drain", "Cordon a node; what runs there saves and moves away", drain_node)
       ->add_option("--reason", options->reason, "For others to read");
+  ReleaseOptions* releasing = &line.release_options;
+  CLI::App* release = group->add_subcommand("release", "Give a device back that is in quarantine");
+  release->add_option("node", releasing->node, "Its node")->required();
+  release->add_option("device", releasing->device, "KIND:INDEX, as gpu:3")->required();
+  release->callback([&line, releasing] {
+    line.command = [releasing](Context& context) { return release_device(context, *releasing); };
+  });
   group->callback([&line, group] {
     if (group->get_subcommands().empty()) line.command = nodes;
   });

@@ -14,6 +14,7 @@
 #include "common/http_server.h"
 #include "common/process.h"
 #include "server/jobs/job_manager.h"
+#include "server/jobs/log_retention.h"
 #include "server/jobs/queues_file.h"
 #include "server/jobs/scheduler.h"
 #include "server/options.h"
@@ -27,6 +28,8 @@ namespace {
 
 using namespace telar;          // NOLINT: the program's own names.
 using namespace telar::server;  // NOLINT
+
+constexpr std::chrono::milliseconds kLogRetention(30'000);
 
 int refuse(ExitCode code, const absl::Status& status) {
   std::cerr << "telar-coordinator: " << std::string(status.message()) << "\n";
@@ -91,7 +94,10 @@ int run(const Options& options) {
                                    .on_commit = [&metrics](double seconds) { metrics.on_commit(seconds); },
                                    .failpoint = {}});
   if (!store.ok()) return refuse(kStoreUnusable, store.status());
-  store::LogStore logs(options.data + "/logs");
+  store::LogStore logs(options.data + "/logs",
+                       {.rank_bytes = options.log_rank_bytes,
+                        .total_bytes = options.log_total_bytes,
+                        .on_missing = [&metrics](uint64_t bytes) { metrics.on_missing_log(bytes); }});
   auto queues = queues_of(options);
   if (!queues.ok()) return refuse(kUsage, queues.status());
   auto manager = jobs::JobManager::open({.run_root = options.run_root,
@@ -99,6 +105,7 @@ int run(const Options& options) {
                                          .heartbeat_interval = options.heartbeat_interval,
                                          .lease = options.lease,
                                          .stop_grace = options.stop_grace,
+                                         .receipt_deadline = options.receipt_deadline,
                                          .queues = *queues,
                                          .patience = options.gang_patience},
                                         &clock, store->get(), &logs, &metrics);
@@ -112,6 +119,7 @@ int run(const Options& options) {
   if (!server.ok()) return refuse(kCannotBind, server.status());
   // With port 0 the address is known only now; no worker can have dialled it before.
   (*manager)->set_rendezvous_address(rendezvous_address(options, (*server)->address()));
+  auto retention = std::make_unique<jobs::LogRetention>(manager->get(), kLogRetention);
   auto scheduler = std::make_unique<jobs::Scheduler>(manager->get(), [] { notify_systemd("WATCHDOG=1"); });
 
   const std::string http_address = absl::StrCat(host_of(options.http), ":", (*http)->port());
@@ -130,7 +138,8 @@ int run(const Options& options) {
   notify_systemd("STOPPING=1");
   (*server)->stop();  // No new requests; streams end.
   scheduler.reset();  // No new placements.
-  http->reset();      // Scraped to the end.
+  retention.reset();
+  http->reset();  // Scraped to the end.
   manager->reset();
   store->reset();  // Everything acknowledged is in it already.
   return kStopped;

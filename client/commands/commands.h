@@ -84,6 +84,12 @@ struct UpdateOptions {
 int update(Context& context, const UpdateOptions& options);
 
 int nodes(Context& context);
+struct ReleaseOptions {
+  std::string node;
+  std::string device;  // "gpu:3"
+};
+// Gives a device back that is in quarantine; prints its node.
+int release_device(Context& context, const ReleaseOptions& options);
 struct NodeOptions {
   std::string node;
   std::string reason;

@@ -59,7 +59,8 @@ int nodes(Context& context) {
   } else if (all->nodes().empty()) {
     context.err() << "no nodes; start telar-worker with the address of this coordinator\n";
   } else {
-    context.out() << nodes_table(*all, context.wide(), context.header(), context.now_seconds());
+    context.out() << nodes_table(*all, context.wide(), context.header(), context.now_seconds())
+                  << quarantine_lines(*all);
   }
   return kOk;
 }

@@ -77,6 +77,14 @@ std::string failure_class(const v1::Job& job) {
   return absl::AsciiStrToLower(v1::FailureClass_Name(job.failure_class()));
 }
 
+std::string conditions(const v1::Job& job) {
+  std::string page;
+  for (const v1::Condition& one : job.conditions()) {
+    page += field("Condition", one.type() + ", " + time_text(one.time()) + ": " + one_line(one.message()));
+  }
+  return page;
+}
+
 std::string times(const v1::Job& job, int64_t now_seconds) {
   std::string page =
       field("Created", time_text(job.create_time()) + " (" + age(job.create_time(), now_seconds) + " ago)");
@@ -122,7 +130,7 @@ std::string describe_page(const v1::Job& job, int64_t now_seconds) {
   page += field("State", v1::Job::State_Name(job.state()));
   if (!job.message().empty()) page += field("Message", one_line(job.message()));
   if (job.failure_class() != v1::FAILURE_CLASS_UNSPECIFIED) page += field("Failure", failure_class(job));
-  page += scheduling(job) + waiting_block(job, now_seconds) + times(job, now_seconds);
+  page += scheduling(job) + waiting_block(job, now_seconds) + conditions(job) + times(job, now_seconds);
   page += field("Epoch", absl::StrCat(job.epoch(), " (restarts ", job.restarts(), ", after node loss ",
                                       job.node_restarts(), ")"));
   if (job.parameters() > 0) page += field("Parameters", count(static_cast<double>(job.parameters())));

@@ -79,4 +79,18 @@ std::string nodes_table(const v1::ListNodesResponse& nodes, bool wide, bool head
   return table.text(header);
 }
 
+std::string quarantine_lines(const v1::ListNodesResponse& nodes) {
+  std::string lines;
+  for (const v1::Node& node : nodes.nodes()) {
+    for (const v1::DeviceStatus& one : node.devices()) {
+      if (one.quarantine().empty()) continue;
+      absl::StrAppend(&lines, one_line(node.name()), " ",
+                      absl::AsciiStrToLower(v1::ResourceSpec::Kind_Name(one.device().kind())), ":",
+                      one.device().index(), " is in quarantine since ", time_text(one.quarantine_time()), ": ",
+                      one_line(one.quarantine()), "\n");
+    }
+  }
+  return lines;
+}
+
 }  // namespace telar::client

@@ -124,7 +124,8 @@ void Cluster::add_to(Inventory& inventory, const Member& member) const {
                                  .domain = domain.first->second,
                                  .kind = device.kind(),
                                  .index = device.index(),
-                                 .holder = holder == holders.end() ? "" : holder->second});
+                                 .holder = holder == holders.end() ? "" : holder->second,
+                                 .quarantined = quarantine_.find(id_of(name, device)) != nullptr});
   }
 }
 
@@ -217,6 +218,10 @@ v1::Node Cluster::node(const std::string& name) const {
     *status->mutable_device() = device;
     const auto holder = holders.find({device.kind(), device.index()});
     if (holder != holders.end()) status->set_job(holder->second);
+    if (const Quarantine::Entry* entry = quarantine_.find(id_of(name, device))) {
+      status->set_quarantine(entry->reason);
+      *status->mutable_quarantine_time() = to_timestamp(entry->time);
+    }
   }
   return node;
 }

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "server/cluster/inventory.h"
+#include "server/cluster/quarantine.h"
 #include "telar/v1/cluster.pb.h"
 
 namespace telar::server::cluster {
@@ -50,6 +51,9 @@ class Cluster {
   Slot slot(const Inventory& inventory, uint32_t device) const;
   void hold(const std::string& node, const v1::Device& device, const std::string& job);
   void release(const std::string& job);
+  // Devices in it are not given out, whoever holds them.
+  Quarantine& quarantine() { return quarantine_; }
+  const Quarantine& quarantine() const { return quarantine_; }
 
   struct Count {
     uint32_t registered = 0;  // On all nodes known since the start.
@@ -65,7 +69,7 @@ class Cluster {
   Room room(v1::ResourceSpec::Kind kind, uint32_t tensor) const;
 
   // Grows whenever who may have which device changes, but for what time alone does.
-  uint64_t version() const { return version_; }
+  uint64_t version() const { return version_ + quarantine_.version(); }
 
   bool lost(const std::string& node) const;  // Also true for a node not seen within a lease of the start.
   std::string listen_host(const std::string& node) const;
@@ -101,6 +105,7 @@ class Cluster {
   uint64_t registrations_ = 0;
   std::map<std::string, Member> members_;
   std::map<std::string, std::map<DeviceKey, std::string>> holders_;  // node -> device -> job
+  Quarantine quarantine_;
   struct Closed {
     v1::Node::Scheduling scheduling = v1::Node::OPEN;
     std::string reason;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/cluster/times.h"
+#include "server/jobs/receipts.h"
 #include "server/jobs/restart_policy.h"
 #include "server/jobs/transitions.h"
 
@@ -58,8 +59,8 @@ void judge_exit(Draft& draft, const v1::RankStatus& status, bool told_to_stop, b
   add_failure(draft, status.rank(), failure_class, message);
 }
 
-// Every process is gone and its output is here, or its node is lost.
-bool all_gone(const JobRecord& record) {
+// Every process is over and its output is here, or its node is lost.
+bool all_over(const JobRecord& record) {
   for (int i = 0; i < record.job().placement_size(); ++i) {
     const RankPlacement& place = record.job().placement(i);
     const bool shipped = place.state() == RankPlacement::EXITED && record.ranks(i).output_shipped();
@@ -67,6 +68,9 @@ bool all_gone(const JobRecord& record) {
   }
   return true;
 }
+
+// And every node has said what is left.
+bool all_gone(const JobRecord& record) { return all_over(record) && missing_receipts(record).empty(); }
 
 bool all_finished(const JobRecord& record) {
   return all_gone(record) && record.failures().empty() &&
@@ -107,6 +111,8 @@ void queue_again(Draft& draft, const Verdict& verdict) {
   draft.record().clear_ranks();
   draft.record().clear_failures();
   draft.record().clear_stop_time();
+  draft.record().clear_receipts();
+  draft.record().clear_gone_time();
   draft.record().clear_interruption();
   draft.record().set_lost_node(verdict.failure_class == v1::NODE_LOST || verdict.failure_class == v1::DEVICE);
 }
@@ -172,6 +178,8 @@ void begin_epoch(Draft& draft, const std::vector<cluster::Slot>& slots) {
   draft.record().clear_ranks();
   draft.record().clear_failures();
   draft.record().clear_stop_time();
+  draft.record().clear_receipts();
+  draft.record().clear_gone_time();
   draft.record().clear_interruption();
   *draft.record().mutable_place_time() = cluster::to_timestamp(draft.now());
   draft.record().clear_keys();
@@ -233,6 +241,7 @@ void lose(Draft& draft, uint32_t rank) {
   RankPlacement& place = place_of(draft, rank);
   if (place.state() == RankPlacement::LOST) return;
   if (place.state() == RankPlacement::EXITED) {
+    waive_receipt(draft, place.node());
     if (record_of(draft, rank).output_shipped()) return;
     record_of(draft, rank).set_output_shipped(true);
   } else {
@@ -240,6 +249,13 @@ void lose(Draft& draft, uint32_t rank) {
     place.set_message("the lease of its node ran out");
     add_failure(draft, rank, v1::NODE_LOST, place.message());
   }
+  draft.touch();
+}
+
+void fail_device(Draft& draft, uint32_t rank, const std::string& message) {
+  const Job::State state = draft.job().state();
+  if (state != Job::STARTING && state != Job::RUNNING && state != Job::RESTARTING) return;
+  add_failure(draft, rank, v1::DEVICE, message);
   draft.touch();
 }
 
@@ -272,6 +288,10 @@ void cancel(Draft& draft) {
 
 void settle(Draft& draft) {
   while (step(draft)) {
+  }
+  JobRecord& record = draft.record();
+  if (placed(record.job().state()) && all_over(record) && !record.has_gone_time()) {
+    *record.mutable_gone_time() = cluster::to_timestamp(draft.now());
   }
 }
 

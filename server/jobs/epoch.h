@@ -26,6 +26,9 @@ void observe_absence(Draft& draft, uint32_t rank);
 // The lease of the rank's node ran out. An exited rank sends nothing more; any other is LOST.
 void lose(Draft& draft, uint32_t rank);
 
+// The rank's device failed: so does the rank, whatever its process does.
+void fail_device(Draft& draft, uint32_t rank, const std::string& message);
+
 // The ranks are to save and leave for `reason`, which is nobody's fault: the job is queued again and pays nothing.
 // Nothing happens unless it is STARTING or RUNNING.
 void interrupt(Draft& draft, const std::string& reason);

@@ -56,6 +56,9 @@ absl::Status JobManager::replay() {
     }
     apply(JobRecord(), record);
   }
+  auto settings = store_->settings(kQuarantinePrefix);
+  if (!settings.ok()) return settings.status();
+  if (absl::Status status = devices_.load(*settings); !status.ok()) return status;
   return replay_nodes();
 }
 
@@ -213,8 +216,8 @@ absl::StatusOr<EventPage> JobManager::events(const std::string& name, uint64_t a
   return page;
 }
 
-absl::StatusOr<std::string> JobManager::read_log(const std::string& name, uint64_t epoch, uint32_t rank,
-                                                 uint64_t offset) const {
+absl::StatusOr<store::LogStore::Piece> JobManager::read_log(const std::string& name, uint64_t epoch, uint32_t rank,
+                                                            uint64_t offset) const {
   {
     std::lock_guard<std::mutex> hold(mutex_);
     if (auto record = find(name); !record.ok()) return record.status();

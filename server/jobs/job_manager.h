@@ -20,6 +20,7 @@
 #include "server/jobs/admission.h"
 #include "server/jobs/change_signal.h"
 #include "server/jobs/dependencies.h"
+#include "server/jobs/device_watch.h"
 #include "server/jobs/draft.h"
 #include "server/jobs/queue.h"
 #include "server/jobs/waiting.h"
@@ -35,7 +36,8 @@ struct JobOptions {
   std::string rendezvous_address;  // Where ranks reach the Rendezvous service; see set_rendezvous_address().
   std::chrono::milliseconds heartbeat_interval{2'000};
   std::chrono::milliseconds lease{10'000};
-  std::chrono::milliseconds stop_grace{15'000};  // From SIGTERM to SIGKILL, where the job does not say.
+  std::chrono::milliseconds stop_grace{15'000};        // From SIGTERM to SIGKILL, where the job does not say.
+  std::chrono::milliseconds receipt_deadline{60'000};  // From the last rank's end to the last node's receipt.
   std::vector<QueueConfig> queues = {{.name = kDefaultQueue}};
   std::chrono::milliseconds patience{300'000};  // See RoundInput.
 };
@@ -72,8 +74,14 @@ class JobManager {
   absl::StatusOr<v1::Job> get(const std::string& name) const;
   absl::StatusOr<v1::ListJobsResponse> list(const v1::ListJobsRequest& request) const;
   absl::StatusOr<EventPage> events(const std::string& name, uint64_t after, int limit) const;
-  absl::StatusOr<std::string> read_log(const std::string& name, uint64_t epoch, uint32_t rank, uint64_t offset) const;
+  absl::StatusOr<store::LogStore::Piece> read_log(const std::string& name, uint64_t epoch, uint32_t rank,
+                                                  uint64_t offset) const;
+  // Gives room to the logs of newer jobs; see LogStore::remove_old(). May take long; call it now and then.
+  void remove_old_logs();
   std::vector<v1::Node> nodes() const;
+  // Gives a device back to the scheduler, and returns its node. NOT_FOUND (NODE_NOT_FOUND, DEVICE_NOT_FOUND);
+  // FAILED_PRECONDITION (STILL_THERE): its worker reports the reason still.
+  absl::StatusOr<v1::Node> release_device(const v1::ReleaseDeviceRequest& request);
 
   // For operators: OPEN, CORDONED or DRAINING. `answer` (may be empty) is the key that the answer is kept under.
   absl::StatusOr<v1::Node> set_scheduling(const std::string& node, v1::Node::Scheduling scheduling,
@@ -158,6 +166,13 @@ class JobManager {
   Draft draft_of(const std::string& id) const;
   void observe_node(Draft& draft, const v1::HeartbeatRequest& request);
   bool has_strangers(const v1::HeartbeatRequest& request) const;
+  // Faults and what is left on devices: quarantine, and the end of what runs there.
+  absl::Status observe_devices(const v1::HeartbeatRequest& request);
+  absl::Status take_finding(const std::string& node, const DeviceWatch::Finding& finding);
+  absl::Status change_devices(const DeviceWatch::Changes& changes);
+  void give_up_receipts();
+  // After bytes of a log came or were given up: says on the job how many are missing, if any are.
+  absl::Status note_missing_log(const v1::AppendLogRequest& request);
   void expire_leases();
   // Time limits, drains, and dependencies that cannot hold any more.
   void enforce();
@@ -180,6 +195,7 @@ class JobManager {
   mutable std::mutex mutex_;
   // Guarded by mutex_:
   cluster::Cluster cluster_;
+  DeviceWatch devices_{&cluster_.quarantine()};
   std::map<std::string, JobRecord> jobs_;     // By id.
   std::map<uint64_t, std::string> by_order_;  // Submit order -> id.
   Line line_;                                 // The QUEUED among them.

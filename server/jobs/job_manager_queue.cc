@@ -27,6 +27,7 @@ Clock::Wall after(Clock::Wall from, double seconds) {
 void JobManager::tick() {
   std::lock_guard<std::mutex> hold(mutex_);
   expire_leases();
+  give_up_receipts();
   enforce();
   place_queued();
 }

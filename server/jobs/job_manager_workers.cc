@@ -8,6 +8,7 @@
 #include "server/jobs/epoch.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/progress.h"
+#include "server/jobs/receipts.h"
 #include "server/jobs/transitions.h"
 
 namespace telar::server::jobs {
@@ -66,7 +67,11 @@ void JobManager::set_connected(const std::string& node, const std::string& incar
 
 bool JobManager::has_strangers(const v1::HeartbeatRequest& request) const {
   return std::any_of(request.ranks().begin(), request.ranks().end(), [&](const v1::RankStatus& status) {
-    if (status.state() == v1::RankPlacement::EXITED) return false;
+    // One that is over is none once its worker has said what is left of it.
+    const bool told = std::any_of(request.receipts().begin(), request.receipts().end(), [&](const v1::Receipt& one) {
+      return one.job() == status.job() && one.epoch() == status.epoch();
+    });
+    if (status.state() == v1::RankPlacement::EXITED && told) return false;
     return !find_open(status.job(), status.epoch(), status.rank(), request.node()).ok();
   });
 }
@@ -95,6 +100,7 @@ void JobManager::observe_node(Draft& draft, const v1::HeartbeatRequest& request)
       observe(draft, *status, told_to_stop, grace_over);
     }
   }
+  observe_receipt(draft, request);
 }
 
 absl::Status JobManager::heartbeat(const v1::HeartbeatRequest& request) {
@@ -106,6 +112,7 @@ absl::Status JobManager::heartbeat(const v1::HeartbeatRequest& request) {
     return status;
   }
   const bool first = heard_.insert(request.node()).second;
+  if (absl::Status status = observe_devices(request); !status.ok()) return status;
   const std::set<std::string> ids = placed_;  // A commit may take one out.
   for (const std::string& id : ids) {
     const v1::Job& job = jobs_.at(id).job();
@@ -178,8 +185,11 @@ absl::StatusOr<v1::AppendLogResponse> JobManager::append_log(const v1::AppendLog
     if (!record.ok()) return record.status();
   }
   // Without the lock: an epoch is closed only after its worker says that all of this was accepted.
-  auto next = logs_->append({job_id(request.job()), request.epoch(), request.rank()}, request.offset(), request.data());
+  const store::LogKey key{job_id(request.job()), request.epoch(), request.rank()};
+  auto next = request.missing() > 0 ? logs_->skip(key, request.offset(), request.missing())
+                                    : logs_->append(key, request.offset(), request.data());
   if (!next.ok()) return next.status();
+  if (absl::Status status = note_missing_log(request); !status.ok()) return status;
   changes_.notify();
   v1::AppendLogResponse response;
   response.set_next_offset(*next);

@@ -140,15 +140,16 @@ grpc::Status JobsService::ReadLog(grpc::ServerContext* context, const v1::ReadLo
     // The job first: if its epoch is over now, what is read next is the whole rest.
     auto job = manager_->get(request->name());
     if (!job.ok()) return to_grpc(job.status());
-    auto data = manager_->read_log(request->name(), at.epoch, request->rank(), at.offset);
-    if (!data.ok()) return to_grpc(data.status());
+    auto piece = manager_->read_log(request->name(), at.epoch, request->rank(), at.offset);
+    if (!piece.ok()) return to_grpc(piece.status());
     v1::LogChunk chunk;
     chunk.set_rank(request->rank());
     chunk.set_epoch(at.epoch);
     chunk.set_offset(at.offset);
-    if (!data->empty()) {
-      at.offset += data->size();
-      chunk.set_data(*std::move(data));
+    if (!piece->data.empty() || piece->missing > 0) {
+      at.offset += piece->data.size() + piece->missing;
+      chunk.set_missing(piece->missing);
+      chunk.set_data(std::move(piece->data));
       if (!writer->Write(chunk)) return cancelled();
       pulse.sent();
       continue;

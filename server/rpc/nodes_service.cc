@@ -26,4 +26,10 @@ grpc::Status NodesService::DrainNode(grpc::ServerContext*, const v1::DrainNodeRe
                 node);
 }
 
+grpc::Status NodesService::ReleaseDevice(grpc::ServerContext*, const v1::ReleaseDeviceRequest* request,
+                                         v1::Node* node) {
+  const CallTimer timer(metrics_, "ReleaseDevice");
+  return answer(manager_->release_device(*request), node);
+}
+
 }  // namespace telar::server::rpc

@@ -15,6 +15,8 @@ class NodesService final : public v1::Nodes::Service {
   grpc::Status UncordonNode(grpc::ServerContext* context, const v1::UncordonNodeRequest* request,
                             v1::Node* node) override;
   grpc::Status DrainNode(grpc::ServerContext* context, const v1::DrainNodeRequest* request, v1::Node* node) override;
+  grpc::Status ReleaseDevice(grpc::ServerContext* context, const v1::ReleaseDeviceRequest* request,
+                             v1::Node* node) override;
 
  private:
   jobs::JobManager* const manager_;

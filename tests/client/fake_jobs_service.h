@@ -1,6 +1,7 @@
 // A coordinator in the test's own process, over real gRPC: a store of jobs and streams that break on command.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -14,7 +15,6 @@
 
 #include "common/errors.h"
 #include "telar/v1/jobs.grpc.pb.h"
-#include "tests/client/fake_nodes_service.h"
 
 namespace telar::client {
 
@@ -25,6 +25,7 @@ class FakeJobsService final : public v1::Jobs::Service {
   std::map<std::string, v1::Job> jobs;       // By full name.
   std::vector<v1::WatchJobResponse> events;  // Of the one job that is watched, sequence 1, 2, ...
   std::map<uint64_t, std::string> logs;      // By epoch, of every rank.
+  std::pair<uint64_t, uint64_t> lost{0, 0};  // From and to: bytes of each log that are gone.
   std::deque<grpc::Status> create_answers;   // Given before the store is asked, then dropped.
   std::deque<grpc::Status> cancel_answers;
   std::deque<size_t> break_streams_after;      // Messages that the next streams send before they break.
@@ -158,8 +159,16 @@ class FakeJobsService final : public v1::Jobs::Service {
         chunk.set_rank(request->rank());
         chunk.set_epoch(epoch);
         chunk.set_offset(offset);
-        chunk.set_data(text.substr(offset, kChunk));
+        if (offset >= lost.first && offset < lost.second) {
+          chunk.set_missing(lost.second - offset);
+          writer->Write(chunk);
+          offset = lost.second - kChunk;
+          continue;
+        }
+        const size_t end = offset < lost.first ? std::min(offset + kChunk, lost.first) : offset + kChunk;
+        chunk.set_data(text.substr(offset, end - offset));
         writer->Write(chunk);
+        offset = end - kChunk;
       }
       offset = 0;
     }
@@ -212,36 +221,6 @@ class FakeJobsService final : public v1::Jobs::Service {
   }
 
   std::condition_variable changed_;
-};
-
-// The services on a port of their own.
-class FakeCoordinator {
- public:
-  FakeCoordinator() { start("127.0.0.1:0"); }
-  ~FakeCoordinator() { stop(); }
-  void stop() {
-    {
-      const std::lock_guard lock(service.mutex);
-      service.hold_streams = false;
-    }
-    if (server_) server_->Shutdown(std::chrono::system_clock::now());
-    server_.reset();
-  }
-  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
-
-  FakeJobsService service;
-  FakeNodesService nodes;
-
- private:
-  void start(const std::string& address) {
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
-    builder.RegisterService(&service);
-    builder.RegisterService(&nodes);
-    server_ = builder.BuildAndStart();
-  }
-  int port_ = 0;
-  std::unique_ptr<grpc::Server> server_;
 };
 
 }  // namespace telar::client

@@ -13,6 +13,8 @@ namespace telar::client {
 class FakeNodesService final : public v1::Nodes::Service {
  public:
   std::vector<std::string> calls;  // "cordon a: why"
+  std::vector<v1::ReleaseDeviceRequest> releases;
+  grpc::Status refusal;  // Given by ReleaseDevice instead of an answer.
 
   grpc::Status CordonNode(grpc::ServerContext*, const v1::CordonNodeRequest* request, v1::Node* node) override {
     return answer("cordon " + request->name() + ": " + request->reason(), request->name(), v1::Node::CORDONED, node);
@@ -22,6 +24,13 @@ class FakeNodesService final : public v1::Nodes::Service {
   }
   grpc::Status DrainNode(grpc::ServerContext*, const v1::DrainNodeRequest* request, v1::Node* node) override {
     return answer("drain " + request->name() + ": " + request->reason(), request->name(), v1::Node::DRAINING, node);
+  }
+  grpc::Status ReleaseDevice(grpc::ServerContext*, const v1::ReleaseDeviceRequest* request, v1::Node* node) override {
+    releases.push_back(*request);
+    if (!refusal.ok()) return refusal;
+    node->set_name(request->name());
+    node->set_state(v1::Node::READY);
+    return grpc::Status::OK;
   }
 
  private:

@@ -12,7 +12,7 @@
 #include <sstream>
 #include <vector>
 
-#include "tests/client/fake_jobs_service.h"
+#include "tests/client/fake_coordinator.h"
 
 namespace telar::client {
 namespace {

@@ -1,5 +1,6 @@
 // A rank without training: does what its plan's spec.name says, word by word, so that tests can play every end; where a
-// coordinator lets no such name in, what spec.sample.prompt says.
+// coordinator lets no such name in, what spec.sample.prompt says. If the first of spec.data.train is a *.script, what
+// that file says; or FILE.N for rank N, where it is there.
 //
 //   started        RankStarted event             step:N        N StepReports, numbered on
 //   run[:MS]       a step and a log line each 2 ms until SIGTERM, then RankFinished{interrupted} and exit code 10
@@ -9,6 +10,8 @@
 //   partial        half an event line                          keeps the log open; its pid is in <dir>/grandchild
 //   fail:CLASS:TEXT  RankFailure                 finish        RankFinished
 //   exit:N | abort | hang                        environment   all of it, into the log
+//   lines:N        N numbered log lines          hold:FILE     opens it and keeps it open, children too
+//   escape         a grandchild in a session of its own that has dropped the environment; its pid is in <dir>/escaped
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -42,13 +45,25 @@ class FakeRank {
   }
 
   int run() {
-    const bool prompted = !plan_.spec().sample().prompt().empty();
-    std::istringstream words(prompted ? plan_.spec().sample().prompt() : plan_.spec().name());
+    std::istringstream words(script());
     for (std::string word; words >> word;) act(word);
     return 0;
   }
 
  private:
+  std::string script() const {
+    const std::string path = plan_.spec().data().train_size() > 0 ? plan_.spec().data().train(0) : "";
+    if (path.size() < 7 || path.compare(path.size() - 7, 7, ".script") != 0) {
+      const std::string& prompt = plan_.spec().sample().prompt();
+      return prompt.empty() ? plan_.spec().name() : prompt;
+    }
+    for (const std::string& name : {path + "." + std::to_string(plan_.rank()), path}) {
+      std::ifstream file(name);
+      if (file) return {std::istreambuf_iterator<char>(file), {}};
+    }
+    return "exit:93";
+  }
+
   void emit(RankEvent event) {
     *event.mutable_time() = google::protobuf::util::TimeUtil::GetCurrentTime();
     std::string line;
@@ -96,6 +111,18 @@ class FakeRank {
     while (access((directory_ + "/grandchild").c_str(), F_OK) != 0) usleep(1000);
   }
 
+  void escape() {
+    if (fork() == 0) {
+      if (fork() != 0) _exit(0);
+      setsid();
+      std::ofstream(directory_ + "/escaped.new") << getpid() << "\n";
+      rename((directory_ + "/escaped.new").c_str(), (directory_ + "/escaped").c_str());
+      execle("/bin/sleep", "sleep", "1000", nullptr, nullptr);
+      _exit(95);
+    }
+    while (access((directory_ + "/escaped").c_str(), F_OK) != 0) usleep(1000);
+  }
+
   void bytes(size_t count) {
     std::string data(count, '\0');
     for (size_t i = 0; i < count; ++i) data[i] = i % 61 == 60 ? '\n' : static_cast<char>('!' + i * 7 % 89);
@@ -125,6 +152,13 @@ class FakeRank {
       fflush(stdout);
     } else if (verb == "bytes") {
       bytes(static_cast<size_t>(atoll(rest.c_str())));
+    } else if (verb == "lines") {
+      for (int i = 1; i <= atoi(rest.c_str()); ++i) printf("line %d\n", i);
+      fflush(stdout);
+    } else if (verb == "hold") {
+      if (open(rest.c_str(), O_RDONLY) < 0) exit(94);
+    } else if (verb == "escape") {
+      escape();
     } else if (verb == "environment") {
       for (char** entry = environ; *entry != nullptr; ++entry) puts(*entry);
       fflush(stdout);

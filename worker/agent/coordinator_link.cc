@@ -16,10 +16,17 @@ using Steady = std::chrono::steady_clock;
 constexpr milliseconds kFirstPause{100}, kLongestPause{1'000};
 constexpr milliseconds kRegisterDeadline{5'000};
 
-bool same(const std::vector<v1::RankStatus>& a, const std::vector<v1::RankStatus>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const v1::RankStatus& x, const v1::RankStatus& y) {
+template <typename Message>
+bool same(const std::vector<Message>& a, const std::vector<Message>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Message& x, const Message& y) {
     return x.SerializeAsString() == y.SerializeAsString();  // No map in it: equal messages have equal bytes.
   });
+}
+
+// Without what changes all the time.
+std::vector<v1::DeviceHealth> steady(std::vector<v1::DeviceHealth> health) {
+  for (v1::DeviceHealth& one : health) one.clear_used_bytes();
+  return health;
 }
 
 }  // namespace
@@ -48,10 +55,12 @@ void CoordinatorLink::start() {
   thread_ = std::thread([this] { run(); });
 }
 
-void CoordinatorLink::set_status(std::vector<v1::RankStatus> ranks) {
+void CoordinatorLink::set_status(NodeStatus status) {
   const std::lock_guard lock(mutex_);
-  if (fresh_ && same(ranks, ranks_)) return;
-  ranks_ = std::move(ranks);
+  const bool known = fresh_ && same(status.ranks, status_.ranks) && same(status.receipts, status_.receipts) &&
+                     same(steady(status.health), steady(status_.health));
+  status_ = std::move(status);
+  if (known) return;
   changed_ = fresh_ = true;
   wake_.notify_all();
 }
@@ -159,7 +168,9 @@ bool CoordinatorLink::next_message(v1::HeartbeatRequest& message) {
   message.set_incarnation(self_.incarnation());
   message.set_sequence(++sequence_);
   message.set_registration(registration_);
-  message.mutable_ranks()->Assign(ranks_.begin(), ranks_.end());
+  message.mutable_ranks()->Assign(status_.ranks.begin(), status_.ranks.end());
+  message.mutable_health()->Assign(status_.health.begin(), status_.health.end());
+  message.mutable_receipts()->Assign(status_.receipts.begin(), status_.receipts.end());
   return true;
 }
 

@@ -17,6 +17,13 @@
 
 namespace telar::agent {
 
+// What a heartbeat says of this node.
+struct NodeStatus {
+  std::vector<v1::RankStatus> ranks;  // In full.
+  std::vector<v1::DeviceHealth> health;
+  std::vector<v1::Receipt> receipts;
+};
+
 // Thread safe. It owns two threads: one dials and writes, one reads.
 class CoordinatorLink {
  public:
@@ -33,8 +40,8 @@ class CoordinatorLink {
   CoordinatorLink& operator=(const CoordinatorLink&) = delete;
 
   void start();
-  // The node's ranks, in full. A change is sent at once, and the newest again every heartbeat interval.
-  void set_status(std::vector<v1::RankStatus> ranks);
+  // A change is sent at once, unless it is only of what is in use, and the newest again every heartbeat interval.
+  void set_status(NodeStatus status);
   // Waits until the first registration was answered, also by a refusal or an error.
   bool wait_first_attempt(std::chrono::milliseconds longest);
 
@@ -66,7 +73,7 @@ class CoordinatorLink {
   bool fresh_ = false;  // ranks_ were given since the last registration.
   uint64_t registration_ = 0;
   uint64_t sequence_ = 0;
-  std::vector<v1::RankStatus> ranks_;
+  NodeStatus status_;
   std::chrono::milliseconds interval_{2'000};
   std::chrono::milliseconds silence_{10'000};  // After this long without an answer the stream is given up.
   std::chrono::steady_clock::time_point heard_;

@@ -168,6 +168,16 @@ ShippedOffsets RankDir::read_shipped() const {
   return {get<uint64_t>(*value, "log_offset", 0), get<uint64_t>(*value, "event_line", 0)};
 }
 
+absl::Status RankDir::write_memory_before(uint64_t bytes) const {
+  return write_file(path_ + "/memory.json", json{{"used_bytes", bytes}}.dump() + "\n");
+}
+
+std::optional<uint64_t> RankDir::read_memory_before() const {
+  const auto value = read_json(path_ + "/memory.json");
+  if (!value || !value->contains("used_bytes")) return std::nullopt;
+  return get<uint64_t>(*value, "used_bytes", 0);
+}
+
 absl::StatusOr<StateDir> StateDir::open(const std::string& path) {
   std::error_code problem;
   const std::string absolute = fs::absolute(path, problem).lexically_normal().string();

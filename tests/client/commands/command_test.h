@@ -7,7 +7,7 @@
 #include <string>
 
 #include "client/commands/commands.h"
-#include "tests/client/fake_jobs_service.h"
+#include "tests/client/fake_coordinator.h"
 
 namespace telar::client {
 

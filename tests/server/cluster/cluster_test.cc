@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "common/errors.h"
 #include "tests/fakes/fake_clock.h"
 
@@ -33,7 +35,7 @@ class ClusterTest : public testing::Test {
     uint32_t count = 0;
     for (const Inventory::Device& device : inventory.devices) {
       const Inventory::Node& node = inventory.nodes[device.node];
-      count += device.kind == kind && node.ready && node.open && device.holder.empty() ? 1 : 0;
+      count += device.kind == kind && node.ready && node.open && device.holder.empty() && !device.quarantined ? 1 : 0;
     }
     return count;
   }
@@ -147,6 +149,32 @@ TEST_F(ClusterTest, AClosedNodeGivesNothingAndIsDrainedWhenItIsEmpty) {
   EXPECT_TRUE(cluster_.known("b"));
   ASSERT_EQ(cluster_.nodes().size(), 2u);
   EXPECT_EQ(cluster_.nodes().at(1).state(), v1::Node::LOST);
+}
+
+TEST_F(ClusterTest, ADeviceInQuarantineIsNotFreeAndEveryChangeOfThatIsNews) {
+  ASSERT_TRUE(cluster_.register_node(worker("a", "1")).ok());
+  ASSERT_TRUE(cluster_.heartbeat("a", "1", false).ok());
+  ASSERT_EQ(free(), 2u);
+  const DeviceId device{"a", v1::ResourceSpec::CPU, 1};
+  uint64_t version = cluster_.version();
+  const auto news = [&] { return std::exchange(version, cluster_.version()) != cluster_.version(); };
+  cluster_.quarantine().set(device, {"xid-79", clock_.wall()});
+  EXPECT_TRUE(news());
+  EXPECT_EQ(free(), 1u);
+  EXPECT_EQ(cluster_.node("a").devices(0).quarantine(), "");
+  EXPECT_EQ(cluster_.node("a").devices(1).quarantine(), "xid-79");
+  cluster_.quarantine().set_stale(device, true, clock_.wall());
+  EXPECT_TRUE(news());
+  cluster_.quarantine().set_stale(device, true, clock_.wall());
+  EXPECT_FALSE(news());
+  cluster_.quarantine().clear(device);
+  EXPECT_TRUE(news());
+  EXPECT_EQ(free(), 1u);
+  cluster_.quarantine().set_stale(device, false, clock_.wall());
+  EXPECT_TRUE(news());
+  EXPECT_EQ(free(), 2u);
+  cluster_.quarantine().clear(device);
+  EXPECT_FALSE(news());
 }
 
 TEST_F(ClusterTest, InventoryNumbersDomainsOverAllNodesAndKinds) {

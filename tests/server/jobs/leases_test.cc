@@ -101,7 +101,7 @@ TEST_F(Leases, EveryWriteOfAnotherEpochIsRefused) {
     EXPECT_EQ(reason(manager_->commit_checkpoint(name, epoch, 7)), "STALE_EPOCH") << epoch;
     EXPECT_EQ(reason(manager_->last_commit(name, epoch).status()), "STALE_EPOCH") << epoch;
   }
-  EXPECT_EQ(manager_->read_log(name, 1, 0, 0).value(), "");
+  EXPECT_EQ(manager_->read_log(name, 1, 0, 0)->data, "");
 }
 
 // What is said of an epoch that is over says nothing of the one that runs; a process of it keeps its node closed.
