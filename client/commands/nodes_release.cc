@@ -26,7 +26,6 @@ int release_device(Context& context, const ReleaseOptions& options) {
   }
   request.set_kind(kind);
   request.set_index(index);
-  if (context.nodes == nullptr) context.nodes = make_nodes_stub(context.options.coordinator);
   v1::Node node;
   const absl::Status status = call(context, /*retry=*/true, [&](grpc::ClientContext* client) {
     return context.nodes->ReleaseDevice(client, request, &node);

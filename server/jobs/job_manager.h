@@ -182,6 +182,7 @@ class JobManager {
   Holder holder_of(const JobRecord& record, const cluster::Inventory& inventory, Clock::Wall now) const;
   RoundInput round_input(const RoundView& view, const std::set<uint64_t>& held_back) const;
   std::set<uint64_t> held_back() const;
+  std::unique_ptr<Explainer> explainer_of(RoundView view) const;  // Names jobs as they are now.
   void start(const Start& start, RoundView& view);
   void preempt(const Preemption& preemption);
 

@@ -18,10 +18,6 @@ namespace {
 constexpr size_t kMostStarts = 64;
 constexpr std::chrono::milliseconds kLongestPause(500);
 
-Clock::Wall after(Clock::Wall from, double seconds) {
-  return from + std::chrono::duration_cast<Clock::Wall::duration>(std::chrono::duration<double>(seconds));
-}
-
 }  // namespace
 
 void JobManager::tick() {
@@ -127,7 +123,7 @@ Holder JobManager::holder_of(const JobRecord& record, const cluster::Inventory& 
   Holder holder;
   holder.id = job_id(job.name());
   holder.order = record.order();
-  holder.queue = wishes.queue().empty() ? kDefaultQueue : wishes.queue();
+  holder.queue = queue_of(wishes);
   holder.priority = wishes.priority();
   holder.ending = ending(job.state());
   holder.preemptible = !holder.ending && (!wishes.has_preemptible() || wishes.preemptible());
@@ -137,7 +133,8 @@ Holder JobManager::holder_of(const JobRecord& record, const cluster::Inventory& 
   if (holder.ending) {
     holder.ends = now;
   } else if (wishes.time_limit_seconds() > 0) {
-    holder.ends = after(now, std::max(0.0, static_cast<double>(wishes.time_limit_seconds()) - run_seconds(record)));
+    holder.ends =
+        cluster::after(now, std::max(0.0, static_cast<double>(wishes.time_limit_seconds()) - run_seconds(record)));
   }
   const auto by_name = [](const cluster::Inventory::Node& node, const std::string& name) { return node.name < name; };
   for (const v1::RankPlacement& place : job.placement()) {
@@ -197,7 +194,11 @@ void JobManager::place_queued() {
   for (const Start& one : view.result.starts) start(one, view);
   // Cut short, there may be more to start.
   last_round_seen_ = view.result.starts.size() == kMostStarts ? std::pair<uint64_t, uint64_t>() : seen;
-  explainer_ = std::make_unique<Explainer>(std::move(view), [this](const std::string& id) -> std::string {
+  explainer_ = explainer_of(std::move(view));
+}
+
+std::unique_ptr<Explainer> JobManager::explainer_of(RoundView view) const {
+  return std::make_unique<Explainer>(std::move(view), [this](const std::string& id) -> std::string {
     const auto found = jobs_.find(id);
     return found == jobs_.end() ? id : found->second.job().name();
   });
@@ -249,11 +250,7 @@ void JobManager::try_out(const JobRecord& record, v1::Job& job) {
     }
     return;
   }
-  Explainer explainer(std::move(view), [this](const std::string& id) -> std::string {
-    const auto found = jobs_.find(id);
-    return found == jobs_.end() ? id : found->second.job().name();
-  });
-  auto waiting = explainer.explain(waiter, request);
+  auto waiting = explainer_of(std::move(view))->explain(waiter, request);
   if (!waiting) return;
   if (dependent) waiting->set_message(*dependent);
   job.set_message(waiting->message());

@@ -40,7 +40,7 @@ std::vector<std::string> masked(const google::protobuf::FieldMask& mask, std::ve
 
 void copy_fields(const v1::SchedulingSpec& from, const std::vector<std::string>& fields, v1::SchedulingSpec& to) {
   for (const std::string& field : fields) {
-    if (field == "queue") to.set_queue(from.queue().empty() ? kDefaultQueue : from.queue());
+    if (field == "queue") to.set_queue(queue_of(from));
     if (field == "priority") to.set_priority(from.priority());
     if (field == "preemptible") to.set_preemptible(!from.has_preemptible() || from.preemptible());
     if (field == "time_limit_seconds") to.set_time_limit_seconds(from.time_limit_seconds());

@@ -18,7 +18,7 @@ Waiter waiter_of(const JobRecord& record, size_t request) {
   Waiter waiter;
   waiter.order = record.order();
   waiter.id = job_id(job.name());
-  waiter.queue = wishes.queue().empty() ? kDefaultQueue : wishes.queue();
+  waiter.queue = queue_of(wishes);
   waiter.priority = wishes.priority();
   waiter.request = request;
   waiter.queued = cluster::to_wall(record.queue_time());

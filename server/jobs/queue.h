@@ -24,6 +24,10 @@ struct QueueConfig {
 };
 
 inline constexpr const char* kDefaultQueue = "default";
+// Records of before there were queues name none.
+inline std::string queue_of(const v1::SchedulingSpec& wishes) {
+  return wishes.queue().empty() ? kDefaultQueue : wishes.queue();
+}
 
 // What a job wants of the cluster. Jobs that want the same share one.
 struct Request {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "server/cluster/times.h"
+
 namespace telar::server::jobs {
 
 using cluster::Inventory;
@@ -95,8 +97,7 @@ bool Room::possible(const Request& request) {
 
 std::optional<std::vector<uint32_t>> Room::find(const Request& request, double seconds_left, uint32_t most) {
   if (seconds_left > 0) {
-    const Clock::Wall end =
-        input_.now + std::chrono::duration_cast<Clock::Wall::duration>(std::chrono::duration<double>(seconds_left));
+    const Clock::Wall end = cluster::after(input_.now, seconds_left);
     return place(request, most, [&](uint32_t device) {
       const int owner = owner_[device];
       if (owner < 0) return owner == kFree;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "server/cluster/times.h"
 #include "server/jobs/room.h"
 
 namespace telar::server::jobs {
@@ -129,8 +130,7 @@ class Round {
     holder.priority = waiter.priority;
     holder.placed = input_.now;
     if (waiter.seconds_left > 0) {
-      holder.ends = input_.now + std::chrono::duration_cast<Clock::Wall::duration>(
-                                     std::chrono::duration<double>(waiter.seconds_left));
+      holder.ends = cluster::after(input_.now, waiter.seconds_left);
     }
     holder.held = static_cast<uint32_t>(devices.size());
     holder.devices = devices;

@@ -42,6 +42,20 @@ absl::Status failure(const std::string& path, const char* doing) {
   return absl::InternalError(text);
 }
 
+// With its folder. If that cannot be made, opening the file says why.
+File open_or_make(const std::string& path) {
+  std::error_code ignored;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
+  return {path, O_CREAT | O_RDWR};
+}
+
+absl::StatusOr<uint64_t> length_of(const File& file, const std::string& path) {
+  if (file.get() < 0) return failure(path, "open");
+  struct stat info {};
+  if (fstat(file.get(), &info) != 0) return failure(path, "stat");
+  return static_cast<uint64_t>(info.st_size);
+}
+
 absl::Status write_all(int descriptor, const char* data, size_t size, uint64_t offset, const std::string& path) {
   while (size > 0) {
     const ssize_t written = pwrite(descriptor, data, size, static_cast<off_t>(offset));
@@ -155,13 +169,10 @@ absl::StatusOr<uint64_t> LogStore::append(const LogKey& key, uint64_t offset, co
   std::lock_guard<std::mutex> hold(log.mutex);
   load(log, key);
   const std::string name = path(key);
-  std::error_code ignored;  // If the folder cannot be made, opening the file says why.
-  std::filesystem::create_directories(root_ + "/" + key.job, ignored);
-  const File file(name, O_CREAT | O_RDWR);
-  if (file.get() < 0) return failure(name, "open");
-  struct stat info {};
-  if (fstat(file.get(), &info) != 0) return failure(name, "stat");
-  const auto length = static_cast<uint64_t>(info.st_size);
+  const File file = open_or_make(name);
+  const auto held = length_of(file, name);
+  if (!held.ok()) return held.status();
+  const uint64_t length = *held;
   if (offset > length || offset + data.size() <= length) return length;
 
   const uint64_t known = length - offset;
@@ -185,13 +196,10 @@ absl::StatusOr<uint64_t> LogStore::skip(const LogKey& key, uint64_t offset, uint
   std::lock_guard<std::mutex> hold(log.mutex);
   load(log, key);
   const std::string name = path(key);
-  std::error_code ignored;
-  std::filesystem::create_directories(root_ + "/" + key.job, ignored);
-  const File file(name, O_CREAT | O_RDWR);
-  if (file.get() < 0) return failure(name, "open");
-  struct stat info {};
-  if (fstat(file.get(), &info) != 0) return failure(name, "stat");
-  const auto length = static_cast<uint64_t>(info.st_size);
+  const File file = open_or_make(name);
+  const auto held = length_of(file, name);
+  if (!held.ok()) return held.status();
+  const uint64_t length = *held;
   const uint64_t end = offset + missing;
   if (offset > length || end <= length) return length;
   // Noted first: a hole that nobody knows of would read as zeros.

@@ -111,7 +111,7 @@ class ToyCluster {
     return result;
   }
   void pass(double seconds) {
-    now += std::chrono::duration_cast<Clock::Wall::duration>(std::chrono::duration<double>(seconds));
+    now = cluster::after(now, seconds);
     for (const std::string& id : ids()) {
       const double ran = std::chrono::duration<double>(now - started.at(id)).count();
       const Wish& wish = wishes.at(id);
