@@ -29,7 +29,8 @@ using train::Replica;
 
 constexpr const char* kUsage =
     "usage: bench_step (--preset NAME | --spec FILE | --plan FILE) [--backend cpu|cuda] [--steps N] [--warmup N]\n"
-    "                  [--micro N] [--accum N] [--seq N] [--layers N] [--precision bf16|fp16|fp32] [--profile] [--json "
+    "                  [--micro N] [--accum N] [--seq N] [--layers N] [--precision bf16|fp16|fp32|fp8] [--profile] "
+    "[--json "
     "FILE]\n"
     "                  [--threads N] [--device N] [--executor lanes|sequential] [--documents N]\n"
     "NAME: gpt2-124m gpt2-350m gpt2-774m gpt2-1.5b qwen2.5-0.5b qwen2.5-1.5b llama3-8b small-gpt2 small-llama.\n"
@@ -362,7 +363,7 @@ class Bench {
   double flops_per_token() const {
     return plan::flops_per_token(options_.spec.model(), options_.spec.batch().sequence_length());
   }
-  double peak() const { return device_.info().peak_flops(shape_.act); }
+  double peak() const { return plan::peak_flops(shape_, device_.info()); }
   double mfu() const { return tokens() / median() * flops_per_token() / peak(); }
 
   const Options& options_;

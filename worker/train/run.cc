@@ -94,6 +94,13 @@ class Run {
                                spec_.deterministic()});
     if (!device.ok()) return with_class(v1::CONFIG, device.status());
     device_ = *std::move(device);
+    if (shape_.uses_fp8() && !device_->info().multiplies_fp8) {
+      return with_class(v1::CONFIG,
+                        absl::FailedPreconditionError(absl::StrCat(
+                            "spec.precision.compute: fp8 needs a GPU of compute capability 8.9 or later, and "
+                            "this is ",
+                            device_->info().model, "; use bf16")));
+    }
     return absl::OkStatus();
   }
 
@@ -190,12 +197,13 @@ class Run {
   absl::Status announce() {
     flops_per_token_ = plan::flops_per_token(spec_.model(), spec_.batch().sequence_length());
     const backend::DeviceInfo& info = device_->info();
-    peak_flops_ = info.peak_flops(replica_->shape().act);
+    peak_flops_ = plan::peak_flops(replica_->shape(), info);
     v1::RankEvent event;
     v1::RankStarted& started = *event.mutable_started();
     started.set_parameters(plan::parameter_count(spec_.model()));
     started.set_flops_per_token(static_cast<uint64_t>(flops_per_token_));
     started.set_peak_flops(peak_flops_);
+    started.set_fp8_share(plan::fp8_flops_share(spec_));
     started.set_start_step(outcome_.step);
     started.set_resumed_from(resumed_from_);
     for (const std::string& passed_over : saved_->passed_over()) started.add_passed_over(passed_over);
