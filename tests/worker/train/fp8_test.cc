@@ -53,6 +53,16 @@ std::vector<double> losses_of(const v1::JobSpec& spec, int steps) {
   return losses;
 }
 
+// Two micro-batches, and weights as models begin with: those of layouts.h are large and make a step's loss chaotic.
+v1::JobSpec learning_spec(v1::Precision precision, const char* model, uint32_t tensor = 1) {
+  Layout layout = in(precision, {model, tensor});
+  layout.micro = 8;
+  v1::JobSpec spec = testing::spec_of(layout);
+  spec.mutable_model()->set_init_stddev(0.02);
+  spec.mutable_optimizer()->set_learning_rate(1e-3);
+  return spec;
+}
+
 void expect_within(const std::vector<double>& got, const std::vector<double>& want, double relative) {
   ASSERT_EQ(got.size(), static_cast<size_t>(kManySteps));
   ASSERT_EQ(want.size(), got.size());
@@ -60,7 +70,7 @@ void expect_within(const std::vector<double>& got, const std::vector<double>& wa
   for (size_t i = 0; i < want.size(); ++i) worst = std::max(worst, std::abs(got[i] / want[i] - 1));
   ::testing::Test::RecordProperty("worst", std::to_string(worst));
   EXPECT_LT(worst, relative);
-  EXPECT_LT(want.back(), 0.8 * want.front()) << "nothing was learned";
+  EXPECT_LT(want.back(), 0.85 * want.front()) << "nothing was learned";
 }
 
 class Fp8TrainingTest : public ::testing::TestWithParam<const char*> {};
@@ -68,14 +78,14 @@ INSTANTIATE_TEST_SUITE_P(Models, Fp8TrainingTest, ::testing::Values("gpt2_even",
                          [](const auto& tested) { return std::string(tested.param); });
 
 TEST_P(Fp8TrainingTest, FiftyStepsAreNearThoseInBf16) {
-  const std::vector<double> bf16 = losses_of(testing::spec_of(in(v1::BF16, {GetParam()})), kManySteps);
-  v1::JobSpec spec = testing::spec_of(in(v1::FP8, {GetParam()}));
+  const std::vector<double> bf16 = losses_of(learning_spec(v1::BF16, GetParam()), kManySteps);
+  v1::JobSpec spec = learning_spec(v1::FP8, GetParam());
   const std::vector<double> hybrid = losses_of(spec, kManySteps);
-  expect_within(hybrid, bf16, 5e-3);
+  expect_within(hybrid, bf16, 2e-3);
   EXPECT_NE(hybrid, bf16);
   spec.mutable_precision()->set_fp8_gradients(v1::PrecisionSpec::E4M3);
   const std::vector<double> e4m3 = losses_of(spec, kManySteps);
-  expect_within(e4m3, bf16, 5e-3);
+  expect_within(e4m3, bf16, 2e-3);
   EXPECT_NE(e4m3, hybrid);
 }
 
@@ -83,10 +93,10 @@ TEST_P(Fp8TrainingTest, FiftyStepsAreNearThoseInBf16) {
 // a border between two FP8 numbers it becomes one of their units, at most 2^-3 of the value; a tensor that is cut gets
 // the values of the whole (docs/fp8.md). So two ranks differ from one by no more than FP8 itself does from bf16.
 TEST_P(Fp8TrainingTest, TwoTensorRanksAreNearOne) {
-  const std::vector<double> one = losses_of(testing::spec_of(in(v1::FP8, {GetParam()})), kManySteps);
-  const std::vector<double> two = losses_of(testing::spec_of(in(v1::FP8, {GetParam(), 2})), kManySteps);
-  expect_within(two, one, 5e-3);
-  EXPECT_NEAR(two[0], one[0], 1e-3 * one[0]);
+  const std::vector<double> one = losses_of(learning_spec(v1::FP8, GetParam()), kManySteps);
+  const std::vector<double> two = losses_of(learning_spec(v1::FP8, GetParam(), 2), kManySteps);
+  expect_within(two, one, 2e-3);
+  EXPECT_NEAR(two[0], one[0], 5e-4 * one[0]);
 }
 
 TEST_P(Fp8TrainingTest, LayersThatAreKeptAreThoseOfBf16) {
