@@ -25,11 +25,11 @@ Tensor Linear::bias(const Recorder& recorder) const {
 }
 
 Tensor Linear::forward(const Recorder& recorder, Tensor x, Tensor x_amax) {
-  if (split_ == Split::kOutputs) x = recorder.gather_tokens(name_ + ".x", x);
   if (recorder.fp8 != nullptr) {
     const Tensor y = fp8_forward(recorder, x, x_amax);
     return split_ == Split::kInputs ? recorder.scatter_tokens(name_ + ".y", y) : y;
   }
+  if (split_ == Split::kOutputs) x = recorder.gather_tokens(name_ + ".x", x);
   const Tensor weight = recorder.weight(name_ + ".weight");
   const Tensor y = recorder.activation(name_ + ".y", weight.shape()[0]);
   recorder.program.record_kernel(name_, product_flops(recorder, weight), &Kernels::linear, by_rows(x.in()), weight.in(),
@@ -38,13 +38,13 @@ Tensor Linear::forward(const Recorder& recorder, Tensor x, Tensor x_amax) {
 }
 
 Linear::Activated Linear::forward_gelu(const Recorder& recorder, Tensor x, const std::string& after_name) {
-  x = recorder.gather_tokens(name_ + ".x", x);
   if (recorder.fp8 != nullptr) {
     const Tensor before = fp8_forward(recorder, x, Tensor());
     const Tensor after = recorder.activation(after_name, before.shape().cols());
     recorder.program.record(name_ + ".gelu", &Kernels::gelu, before.in(), after.out());
     return {before, after};
   }
+  x = recorder.gather_tokens(name_ + ".x", x);
   const Tensor weight = recorder.weight(name_ + ".weight");
   const int64_t out = weight.shape()[0];
   const Tensor before = recorder.activation(name_ + ".y", out), after = recorder.activation(after_name, out);
@@ -85,9 +85,13 @@ Tensor Linear::fp8_forward(const Recorder& recorder, Tensor x, Tensor x_amax) {
   const Quantized weight =
       recorder.weights.quantized(name_ + ".weight", recorder.grads != nullptr ? Copies::kBoth : Copies::kRows);
   input_amax_ = x_amax.defined() ? x_amax : parallel::record_amax(recorder.program, name_ + ".x", x);
-  const Quantized q =
+  // What ranks have shares of is scaled as the whole, and gathered rounded: half the bytes.
+  const bool gathers = split_ == Split::kOutputs && recorder.tensor_size() > 1;
+  if (gathers) recorder.max_over_tensor_ranks(name_ + ".x.amax", input_amax_);
+  Quantized q =
       parallel::record_quantize(recorder.program, name_ + ".x", x, input_amax_, DType::kF8E4M3,
                                 keeps_input(recorder) ? Copies::kBoth : Copies::kRows, MemoryClass::kActivations);
+  if (gathers) q.rows = recorder.gather_tokens(name_ + ".x", q.rows);
   if (keeps_input(recorder)) input_ = q;
   const Tensor y = recorder.activation(name_ + ".y", weight.rows.shape()[0]);
   recorder.program.record_kernel(
@@ -102,8 +106,8 @@ Tensor Linear::fp8_backward(const Recorder& recorder, Tensor x, Tensor dy, bool 
   if (split_ == Split::kOutputs && reads_x) x = recorder.gather_tokens(name_ + ".x", x);
   const Quantized weight = recorder.weights.quantized(name_ + ".weight", Copies::kColumns);
   if (!dy_amax.defined()) dy_amax = parallel::record_amax(recorder.program, name_ + ".dy", dy);
-  const Quantized q_dy = parallel::record_quantize(recorder.program, name_ + ".dy", dy, dy_amax, recorder.fp8->gradients,
-                                                   Copies::kBoth, MemoryClass::kActivations);
+  const Quantized q_dy = parallel::record_quantize(recorder.program, name_ + ".dy", dy, dy_amax,
+                                                   recorder.fp8->gradients, Copies::kBoth, MemoryClass::kActivations);
   const Tensor dx = recorder.activation(name_ + ".dx", weight.columns.shape()[0]);
   recorder.program.record_kernel(name_ + ".dgrad", product_flops(recorder, weight.columns), &Kernels::fp8_product,
                                  by_rows(q_dy.rows.in()), q_dy.inverse_scale.in(), weight.columns.in(),

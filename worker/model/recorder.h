@@ -82,6 +82,8 @@ struct Recorder {
   // rank -> [tokens, C]. scatter: the sum over the ranks of [tokens, C] -> each rank's [local tokens, C].
   engine::Tensor gather_tokens(const std::string& name, engine::Tensor local) const;
   engine::Tensor scatter_tokens(const std::string& name, engine::Tensor partial) const;
+  // x becomes the greatest of the ranks' x.
+  void max_over_tensor_ranks(const std::string& name, engine::Tensor x) const;
   // Records a weight gradient, now or when the schedule says. What it reads must stay as it is.
   void weight_gradient(std::function<void()> record) const;
   // `x`, which will be changed in place, as a weight gradient may read it.

@@ -105,6 +105,22 @@ TEST(Fp8Programs, LayersThatAreKeptMultiplyInBf16) {
   }
 }
 
+TEST(Fp8Programs, TensorRanksGatherBytesBesideTheProduct) {
+  v1::JobSpec spec = fp8_job();
+  spec.mutable_resources()->set_devices(2);
+  spec.mutable_parallel()->set_tensor(2);
+  const auto train = record_train(fp8_shape(spec));
+  int gathered = 0, parts = 0;
+  for (const Op& op : train->program.ops()) {
+    if (op.name.find("qkv.x.gather") != std::string::npos && op.phase == engine::Phase::kTensorComm) {
+      gathered += op.comm->dtype == engine::DType::kF8E4M3;
+    }
+    parts += op.name.find("qkv.part") != std::string::npos;
+  }
+  EXPECT_GE(gathered, kRounds * kDepth);
+  EXPECT_GE(parts, 2 * kRounds * kDepth);
+}
+
 // Inputs' copies of a byte instead of inputs.
 TEST(Fp8Programs, KeepsLessThanBf16) {
   v1::JobSpec bf16 = fp8_job();
