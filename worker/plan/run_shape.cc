@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "worker/model/parameters.h"
 #include "worker/parallel/schedule_generators.h"
 #include "worker/parallel/schedule_passes.h"
@@ -103,6 +104,13 @@ RunShape run_shape(const v1::JobSpec& resolved, const parallel::Mesh& mesh, int6
           .act = act_type(resolved.precision().compute()),
           .fp8 = fp8_of(resolved),
           .micro_batches = micro_batches};
+}
+
+absl::Status check_device(const RunShape& shape, const backend::DeviceInfo& device) {
+  if (!shape.uses_fp8() || device.multiplies_fp8) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("spec.precision.compute: fp8 needs a GPU of compute capability 8.9 or later, and this is ",
+                   device.model, "; use bf16"));
 }
 
 double peak_flops(const RunShape& shape, const backend::DeviceInfo& device) {

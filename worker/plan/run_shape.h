@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "absl/status/status.h"
 #include "telar/v1/spec.pb.h"
 #include "worker/backend/device.h"
 #include "worker/engine/op.h"
@@ -46,6 +47,8 @@ struct RunShape {
 // `resolved` without problems. `bucket_elements`: see FlatLayout; 0: as many as the spec's bucket size asks for.
 RunShape run_shape(const v1::JobSpec& resolved, const parallel::Mesh& mesh, int64_t bucket_elements = 0);
 
+// FAILED_PRECONDITION names what the job asks for and the device does not have.
+absl::Status check_device(const RunShape& shape, const backend::DeviceInfo& device);
 // What `device` could do at most with the job's FLOPs, each kind at the dense peak of the type that it runs in; 0: not
 // known.
 double peak_flops(const RunShape& shape, const backend::DeviceInfo& device);

@@ -94,14 +94,8 @@ class Run {
                                spec_.deterministic()});
     if (!device.ok()) return with_class(v1::CONFIG, device.status());
     device_ = *std::move(device);
-    if (shape_.uses_fp8() && !device_->info().multiplies_fp8) {
-      return with_class(v1::CONFIG,
-                        absl::FailedPreconditionError(absl::StrCat(
-                            "spec.precision.compute: fp8 needs a GPU of compute capability 8.9 or later, and "
-                            "this is ",
-                            device_->info().model, "; use bf16")));
-    }
-    return absl::OkStatus();
+    const absl::Status suits = plan::check_device(shape_, device_->info());
+    return suits.ok() ? suits : with_class(v1::CONFIG, suits);
   }
 
   // All communicators at once and before anything else, in the one order that all ranks keep.

@@ -128,6 +128,20 @@ TEST(Fp8Programs, KeepsLessThanBf16) {
   EXPECT_LT(fp8_activation_bytes(fp8_shape(fp8_job())), fp8_activation_bytes(fp8_shape(bf16)));
 }
 
+TEST(Fp8Programs, DevicesWithoutFp8AreRefused) {
+  backend::DeviceInfo device;
+  device.model = "An old one";
+  const absl::Status status = check_device(fp8_shape(fp8_job()), device);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("An old one; use bf16"));
+  device.multiplies_fp8 = true;
+  EXPECT_TRUE(check_device(fp8_shape(fp8_job()), device).ok());
+  v1::JobSpec bf16 = fp8_job();
+  bf16.mutable_precision()->set_compute(v1::BF16);
+  device.multiplies_fp8 = false;
+  EXPECT_TRUE(check_device(fp8_shape(bf16), device).ok());
+}
+
 TEST(Fp8Programs, PeakIsThatOfTheMixture) {
   const RunShape run = fp8_shape(fp8_job());
   backend::DeviceInfo device;

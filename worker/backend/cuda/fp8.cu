@@ -78,16 +78,28 @@ __device__ void store_bytes(uint8_t* to, int64_t left, const uint32_t (&words)[k
   }
 }
 
-// Block x: tile x % column_tiles of row x / column_tiles. `rows` and `columns` may be null.
+// Which tile a block has: bands of kBand columns of tiles, each row by row. So blocks that run beside each other read
+// long pieces of rows and write long pieces of columns.
+struct TilePlace {
+  int64_t column, row;
+};
+__device__ inline TilePlace tile_of(unsigned block, unsigned column_tiles, unsigned row_tiles) {
+  constexpr unsigned kBand = 8;
+  const unsigned first = block / (kBand * row_tiles) * kBand, width = min(kBand, column_tiles - first);
+  const unsigned of_band = block % (kBand * row_tiles);
+  return {first + of_band % width, of_band / width};
+}
+
+// `rows` and `columns` may be null.
 template <bool kVector, DType kTo, typename T>
 __global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 4 : 2)
-    quantize_kernel(const T* x, const float* amax, int64_t height, int64_t width, unsigned column_tiles, uint8_t* rows,
-                    uint8_t* columns, float* inverse_scale) {
+    quantize_kernel(const T* x, const float* amax, int64_t height, int64_t width, unsigned column_tiles,
+                    unsigned row_tiles, uint8_t* rows, uint8_t* columns, float* inverse_scale) {
   constexpr auto kInterpretation = kTo == DType::kF8E4M3 ? __NV_E4M3 : __NV_E5M2;
   __shared__ __align__(16) uint32_t tile[kTile][kWords];
   const int run = threadIdx.x % 8, group = threadIdx.x / 8;
-  const int64_t first_column = static_cast<int64_t>(blockIdx.x % column_tiles) * kTile;
-  const int64_t first_row = static_cast<int64_t>(blockIdx.x / column_tiles) * kTile;
+  const TilePlace place = tile_of(blockIdx.x, column_tiles, row_tiles);
+  const int64_t first_column = place.column * kTile, first_row = place.row * kTile;
   Pack<T, kRun> packs[2][kEach];
 #pragma unroll
   for (int r = 0; r < kEach; ++r) {
@@ -164,7 +176,8 @@ absl::Status CudaKernels::amax(Stream& stream, In x, Out amax) {
 absl::Status CudaKernels::quantize(Stream& stream, In x, In amax, Out rows, Out columns, Out inverse_scale) {
   if (absl::Status status = check_quantize(x, amax, rows, columns, inverse_scale); !status.ok()) return status;
   const int64_t height = x.rows(), width = x.cols(), column_tiles = ceil_div(width, kTile);
-  const auto blocks = static_cast<unsigned>(column_tiles * ceil_div(height, kTile));
+  const int64_t row_tiles = ceil_div(height, kTile);
+  const auto blocks = static_cast<unsigned>(column_tiles * row_tiles);
   const bool fits = width % kRun == 0 && (columns.absent() || height % 16 == 0) && is_aligned(rows, kRun) &&
                     is_aligned(columns, 16) && is_aligned(x, 16);
   const bool is_e4m3 = (rows.absent() ? columns : rows).dtype == DType::kF8E4M3;
@@ -173,7 +186,8 @@ absl::Status CudaKernels::quantize(Stream& stream, In x, In amax, Out rows, Out 
     with_bool(fits, [&](auto vector) {
       const auto launch = [&](auto kernel) {
         kernel<<<blocks, kThreads, 0, handle_of(stream)>>>(source<T>(x), source<float>(amax), height, width,
-                                                           static_cast<unsigned>(column_tiles), target<uint8_t>(rows),
+                                                           static_cast<unsigned>(column_tiles),
+                                                           static_cast<unsigned>(row_tiles), target<uint8_t>(rows),
                                                            target<uint8_t>(columns), target<float>(inverse_scale));
       };
       if (is_e4m3) {
