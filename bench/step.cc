@@ -215,7 +215,7 @@ class Bench {
     const v1::JobSpec& spec = options_.spec;
     fmt::print("{} on {}: {} parameters, {} x {} tokens x {} micro-batches a step, {}\n", options_.label,
                device_.info().model, plan::parameter_count(spec.model()), spec.batch().micro(),
-               spec.batch().sequence_length(), shape_.micro_batches, std::string(backend::name_of(shape_.act)));
+               spec.batch().sequence_length(), shape_.micro_batches, precision()));
     fmt::print("step: median {:.3f} ms, least {:.3f}, most {:.3f}; loss {:.4f}\n", 1e3 * median(),
                1e3 * sorted().front(), 1e3 * sorted().back(), steps_.loss);
     fmt::print("host gap: for {:.3f} % of the time the device had not been given its next step; {}\n",
@@ -250,7 +250,7 @@ class Bench {
     Json json = {{"device", device_.info().model},
                  {"backend", options_.backend},
                  {"label", options_.label},
-                 {"dtype", std::string(backend::name_of(shape_.act))},
+                 {"dtype", precision()},
                  {"tokens_per_step", tokens()},
                  {"micro_batches", shape_.micro_batches},
                  {"sequence", options_.spec.batch().sequence_length()},
@@ -363,6 +363,7 @@ class Bench {
   double flops_per_token() const {
     return plan::flops_per_token(options_.spec.model(), options_.spec.batch().sequence_length());
   }
+  std::string precision() const { return shape_.uses_fp8() ? "fp8" : std::string(backend::name_of(shape_.act)); }
   double peak() const { return plan::peak_flops(shape_, device_.info()); }
   double mfu() const { return tokens() / median() * flops_per_token() / peak(); }
 
