@@ -79,7 +79,8 @@ int run(const Options& options) {
                                          .rendezvous_address = rendezvous_address(options, options.listen),
                                          .heartbeat_interval = options.heartbeat_interval,
                                          .lease = options.lease,
-                                         .stop_grace = options.stop_grace},
+                                         .stop_grace = options.stop_grace,
+                                         .grow_after = options.grow_after},
                                         &clock, store->get(), &logs, &metrics);
   if (!manager.ok()) return refuse(kStoreUnusable, manager.status());
 

@@ -50,6 +50,8 @@ const std::vector<Flag>& flags() {
       {"lease", "TIME", "a worker silent for that long is lost (10s)", duration(&Options::lease)},
       {"stop-grace", "TIME", "a rank has that long after SIGTERM where its job does not say (15s)",
        duration(&Options::stop_grace)},
+      {"grow-after", "TIME", "an elastic job with fewer replicas than could run is restarted so late at the earliest (5m)",
+       duration(&Options::grow_after)},
       {"log-level", "LEVEL", "trace, debug, info, warn or error (info)", text(&Options::log_level)},
       {"port-file", "FILE", "written with both addresses, as JSON, once they are bound", text(&Options::port_file)},
       {"reflection", "WHEN", "gRPC reflection: auto (on loopback), on or off", text(&Options::reflection)},

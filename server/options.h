@@ -26,6 +26,7 @@ struct Options {
   std::chrono::milliseconds heartbeat_interval{2'000};
   std::chrono::milliseconds lease{10'000};
   std::chrono::milliseconds stop_grace{15'000};
+  std::chrono::milliseconds grow_after{300'000};
   std::string log_level = "info";
   std::string port_file;  // {"listen": "host:port", "http": "host:port"} once both are bound.
   std::string reflection = "auto";

@@ -55,6 +55,16 @@ std::string failure_class(const v1::Job& job) {
   return absl::AsciiStrToLower(v1::FailureClass_Name(job.failure_class()));
 }
 
+// What is worth knowing beside the state.
+std::string conditions(const v1::Job& job, int64_t now_seconds) {
+  std::string page;
+  for (const v1::Condition& one : job.conditions()) {
+    page += field("Condition", absl::StrCat(one.type(), ": ", one_line(one.message()), " (",
+                                            age(one.time(), now_seconds), " ago)"));
+  }
+  return page;
+}
+
 std::string times(const v1::Job& job, int64_t now_seconds) {
   std::string page =
       field("Created", time_text(job.create_time()) + " (" + age(job.create_time(), now_seconds) + " ago)");
@@ -70,7 +80,8 @@ std::string times(const v1::Job& job, int64_t now_seconds) {
 std::string placement(const v1::Job& job) {
   if (job.placement().empty()) return "";
   const v1::ParallelSpec& parallel = job.spec().parallel();
-  const uint32_t tensor = std::max(1u, parallel.tensor()), data = std::max(1u, parallel.data());
+  const uint32_t tensor = std::max(1u, parallel.tensor()), replicas = parallel.data();
+  const uint32_t data = std::max(1u, job.data_parallel() > 0 ? job.data_parallel() : replicas);
   Table table({"RANK", "PP", "DP", "TP", "NODE", "DEVICE", "STATE", "PID", "EXIT", "MESSAGE"});
   for (const v1::RankPlacement& one : job.placement()) {
     const std::string device = absl::StrCat(absl::AsciiStrToLower(v1::ResourceSpec::Kind_Name(one.device().kind())),
@@ -100,6 +111,7 @@ std::string describe_page(const v1::Job& job, int64_t now_seconds) {
   page += field("State", v1::Job::State_Name(job.state()));
   if (!job.message().empty()) page += field("Message", one_line(job.message()));
   if (job.failure_class() != v1::FAILURE_CLASS_UNSPECIFIED) page += field("Failure", failure_class(job));
+  page += conditions(job, now_seconds);
   page += times(job, now_seconds);
   page += field("Epoch", absl::StrCat(job.epoch(), " (restarts ", job.restarts(), ", after node loss ",
                                       job.node_restarts(), ")"));

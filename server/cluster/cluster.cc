@@ -89,9 +89,12 @@ std::vector<v1::Device> Cluster::free_devices(const Member& member, v1::Resource
   return devices;
 }
 
-std::optional<std::vector<Slot>> Cluster::find(v1::ResourceSpec::Kind kind, const GangShape& shape) const {
+std::optional<std::vector<Slot>> Cluster::find(v1::ResourceSpec::Kind kind, const GangShape& shape,
+                                               const std::set<std::string>& without) const {
   std::vector<FreeNode> free;
-  for (const auto& [name, member] : members_) free.push_back({name, free_devices(member, kind)});
+  for (const auto& [name, member] : members_) {
+    if (without.count(name) == 0) free.push_back({name, free_devices(member, kind)});
+  }
   return place(std::move(free), shape);
 }
 

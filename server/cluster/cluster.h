@@ -35,7 +35,9 @@ class Cluster {
   std::vector<std::string> expire();
 
   // Devices that a job may have now: on a READY node that has reported what runs there.
-  std::optional<std::vector<Slot>> find(v1::ResourceSpec::Kind kind, const GangShape& shape) const;
+  // Never on one of the nodes `without`.
+  std::optional<std::vector<Slot>> find(v1::ResourceSpec::Kind kind, const GangShape& shape,
+                                        const std::set<std::string>& without = {}) const;
   void hold(const std::string& node, const v1::Device& device, const std::string& job);
   void release(const std::string& job);
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/errors.h"
 #include "worker/plan/resolve.h"
+#include "worker/plan/resolve_elastic.h"
 
 namespace telar::server::jobs {
 namespace {
@@ -97,7 +98,9 @@ absl::Status admit(v1::CreateJobRequest& request, const cluster::Cluster& cluste
   check_name(spec.name(), found);
   if (!found.empty()) return invalid(found);
 
-  return spec.resources().wait_for_capacity() ? absl::OkStatus() : check_capacity(spec, cluster);
+  if (spec.resources().wait_for_capacity()) return absl::OkStatus();
+  // The least that it can do with.
+  return check_capacity(plan::with_replicas(spec, plan::replica_counts(spec).back()), cluster);
 }
 
 std::string project_of(const std::string& parent) {

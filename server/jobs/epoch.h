@@ -26,6 +26,9 @@ void observe_absence(Draft& draft, uint32_t rank, bool heard_stop);
 // The lease of the rank's node ran out. An exited rank sends nothing more; any other is LOST.
 void lose(Draft& draft, uint32_t rank);
 
+// The gang hangs because of this rank. `of_node`: by no fault of the job.
+void hang(Draft& draft, uint32_t rank, bool of_node, const std::string& message);
+
 // Someone asks for the end. Nothing happens when it is ending for good already.
 void cancel(Draft& draft);
 

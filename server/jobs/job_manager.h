@@ -19,6 +19,7 @@
 #include "server/cluster/cluster.h"
 #include "server/jobs/change_signal.h"
 #include "server/jobs/draft.h"
+#include "server/jobs/hang_watch.h"
 #include "server/store/log_store.h"
 #include "server/store/store.h"
 #include "telar/v1/cluster.pb.h"
@@ -31,7 +32,9 @@ struct JobOptions {
   std::string rendezvous_address;  // Where ranks reach the Rendezvous service; see set_rendezvous_address().
   std::chrono::milliseconds heartbeat_interval{2'000};
   std::chrono::milliseconds lease{10'000};
-  std::chrono::milliseconds stop_grace{15'000};  // From SIGTERM to SIGKILL, where the job does not say.
+  std::chrono::milliseconds stop_grace{15'000};      // From SIGTERM to SIGKILL, where the job does not say.
+  std::chrono::milliseconds flight_patience{5'000};  // For the flight records of a gang that hangs.
+  std::chrono::milliseconds grow_after{300'000};  // A shrunk job runs at least so long before it is restarted larger.
 };
 
 // Told of what only counters keep. Called under the manager's lock: be quick, call nothing back.
@@ -40,6 +43,8 @@ class Observer {
   virtual ~Observer() = default;
   virtual void on_restart(v1::FailureClass cause) = 0;  // UNSPECIFIED: interrupted from outside.
   virtual void on_placed(double queue_seconds) = 0;
+  virtual void on_hang(bool named) = 0;  // It is known which rank the others wait for.
+  virtual void on_straggler() = 0;       // A job has other slow ranks than before.
 };
 
 // A piece of a job's history.
@@ -73,6 +78,8 @@ class JobManager {
   uint64_t assignments_version(const std::string& node) const;
   absl::StatusOr<v1::AppendLogResponse> append_log(const v1::AppendLogRequest& request);
   absl::StatusOr<v1::ReportEventsResponse> report_events(const v1::ReportEventsRequest& request);
+  // What was asked for in assignments().
+  absl::Status report_flight(const v1::ReportFlightRequest& request);
   // The keys through which the ranks of an epoch meet; durable, so that a gang goes on meeting after a restart of the
   // coordinator. FAILED_PRECONDITION (STALE_EPOCH) unless the epoch is the job's current one, and not being ended.
   absl::Status put_key(const std::string& job, uint64_t epoch, const std::string& key, const std::string& value);
@@ -100,6 +107,8 @@ class JobManager {
     std::map<v1::Job::State, uint64_t> states;
     std::vector<v1::Job> live;  // Not terminal.
     std::vector<std::string> metrics_addresses;
+    // By name of a live job: the largest own time of a rank over the gang's median, where it is known.
+    std::map<std::string, double> straggler_ratios;
   };
   Census census() const;
 
@@ -124,6 +133,17 @@ class JobManager {
   Draft draft_of(const std::string& id) const;
   void observe_node(Draft& draft, const v1::HeartbeatRequest& request);
   bool has_strangers(const v1::HeartbeatRequest& request) const;
+  // Hangs, stragglers, elastic jobs: job_manager_hang.cc.
+  void hear_paces(const v1::HeartbeatRequest& request);
+  void add_flight_wishes(const std::string& node, v1::HeartbeatResponse& response) const;
+  bool look_after_gangs();  // False: it is too soon for another look.
+  void judge_hang(const std::string& id);
+  void note_stragglers(const std::string& id);
+  void grow_shrunk();
+  // A place for the job, on the `free` devices, in the largest shape that there is one for, round the nodes that it has
+  // had bad luck with where that is possible.
+  std::optional<std::vector<cluster::Slot>> find_place(const JobRecord& record, uint32_t free,
+                                                       v1::JobSpec& chosen) const;
   void expire_leases();
   void place_queued();
   bool place_one(const std::string& id, const cluster::Cluster::Count& count);
@@ -150,6 +170,8 @@ class JobManager {
     std::map<std::string, uint64_t> at;  // Node -> the heartbeat that was first answered by STOP.
   };
   std::map<std::string, StopTold> stops_;  // Job id -> who was told to stop.
+  HangWatch hangs_;
+  std::optional<Clock::Steady> looked_after_;  // The gangs.
 };
 
 }  // namespace telar::server::jobs

@@ -5,6 +5,7 @@
 
 #include "server/cluster/times.h"
 #include "server/jobs/admission.h"
+#include "server/jobs/elastic.h"
 #include "server/jobs/epoch.h"
 #include "server/jobs/job_manager.h"
 
@@ -13,7 +14,9 @@ namespace telar::server::jobs {
 void JobManager::tick() {
   std::lock_guard<std::mutex> hold(mutex_);
   expire_leases();
+  const bool looked = look_after_gangs();
   place_queued();
+  if (looked) grow_shrunk();  // Behind the queue: what waits comes first.
 }
 
 void JobManager::expire_leases() {
@@ -46,18 +49,18 @@ bool JobManager::place_one(const std::string& id, const cluster::Cluster::Count&
   JobRecord& record = jobs_.at(id);
   const v1::ResourceSpec& resources = record.job().spec().resources();
   if (record.job().has_retry_time() && clock_->wall() < cluster::to_wall(record.job().retry_time())) return false;
-  std::optional<std::vector<cluster::Slot>> slots;
-  if (resources.devices() <= count.free) {
-    slots = cluster_.find(resources.kind(), cluster::shape_of(record.job().spec()));
-  }
+  v1::JobSpec shape;
+  const std::optional<std::vector<cluster::Slot>> slots = find_place(record, count.free, shape);
   if (!slots) {
     // Not stored: it follows from the state of the cluster, anew in every round.
-    record.mutable_job()->set_message(why_waiting(resources.devices(), resources.kind(), count));
+    const uint32_t least = shapes(record).back().resources().devices();
+    record.mutable_job()->set_message(why_waiting(least, resources.kind(), count));
     return false;
   }
   const double waited = std::chrono::duration<double>(clock_->wall() - cluster::to_wall(record.queue_time())).count();
   Draft draft = draft_of(id);
   begin_epoch(draft, *slots);
+  note_shape(draft, shape);
   if (absl::Status status = commit(draft); !status.ok()) {
     spdlog::error("job {}: cannot record its placement: {}", id, std::string(status.message()));
     return false;

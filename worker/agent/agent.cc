@@ -23,7 +23,11 @@ Agent::Agent(AgentConfig config, const StateDir* state, Spawner* spawner, promet
                                               [this](v1::HeartbeatResponse r) { take_assignments(std::move(r)); })),
       shipper_(std::make_unique<Shipper>(dial(config_.coordinator), config_.self.node(), &rank_metrics_,
                                          [this] { wake(); })),
-      table_(config_.ranks, state, spawner, shipper_.get(), &rank_metrics_, &daemon_metrics_, &clock_) {}
+      flights_(std::make_unique<FlightReporter>(dial(config_.coordinator), config_.self.node())),
+      table_(config_.ranks, state, spawner, shipper_.get(), &rank_metrics_, &daemon_metrics_, &clock_) {
+  shipper_->set_paces(&paces_);
+  table_.set_paces(&paces_);
+}
 
 Agent::~Agent() {
   {
@@ -33,6 +37,7 @@ Agent::~Agent() {
   wake();
   if (thread_.joinable()) thread_.join();
   link_.reset();  // Its threads call into this object.
+  flights_.reset();
   shipper_.reset();
 }
 
@@ -53,6 +58,7 @@ void Agent::run() {
     if (stopping_) return;
     const auto wish = wish_;
     const auto stop = stop_ranks_;
+    const auto flights = std::exchange(flight_wishes_, {});
     lock.unlock();
 
     if (stop && !told_to_stop) {
@@ -63,6 +69,10 @@ void Agent::run() {
     }
     told_to_stop = stop.has_value();
     if (wish && !stop) table_.reconcile(*wish);
+    for (const v1::FlightWish& one : flights) {
+      const RankKey key{one.job(), one.epoch(), one.rank()};
+      if (const auto directory = table_.directory(key)) flights_->wish(key, *directory);
+    }
     const absl::Status status = table_.tick();
     link_->set_status(table_.statuses());
     on_beat_();
@@ -81,6 +91,7 @@ void Agent::run() {
 void Agent::take_assignments(v1::HeartbeatResponse response) {
   const std::lock_guard lock(mutex_);
   wish_.emplace(response.assignments().begin(), response.assignments().end());
+  flight_wishes_.assign(response.flights().begin(), response.flights().end());
   woken_ = true;
   wake_.notify_all();
 }

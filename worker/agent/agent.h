@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "common/clock.h"
 #include "worker/agent/coordinator_link.h"
+#include "worker/agent/flight_reporter.h"
 #include "worker/agent/rank_table.h"
 
 namespace telar::agent {
@@ -61,8 +62,10 @@ class Agent {
   const std::function<void()> on_beat_, on_failure_;
   metrics::DaemonMetrics daemon_metrics_;
   metrics::RankMetrics rank_metrics_;
+  PaceBook paces_{&clock_};
   std::unique_ptr<CoordinatorLink> link_;
   std::unique_ptr<Shipper> shipper_;
+  std::unique_ptr<FlightReporter> flights_;
   RankTable table_;  // The loop's own after start().
 
   mutable std::mutex mutex_;  // Guards all below but the thread.
@@ -73,6 +76,7 @@ class Agent {
   std::optional<std::chrono::milliseconds> stop_ranks_;
   std::chrono::milliseconds longest_grace_{0};
   std::optional<std::vector<v1::Assignment>> wish_;  // None before the coordinator's first word.
+  std::vector<v1::FlightWish> flight_wishes_;
   absl::Status status_;
   std::thread thread_;
 };

@@ -17,7 +17,9 @@ constexpr milliseconds kFirstPause{100}, kLongestPause{1'000};
 constexpr milliseconds kRegisterDeadline{5'000};
 
 bool same(const std::vector<v1::RankStatus>& a, const std::vector<v1::RankStatus>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const v1::RankStatus& x, const v1::RankStatus& y) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](v1::RankStatus x, v1::RankStatus y) {
+    x.clear_pace();  // That changes all the time, and is told when the interval is over.
+    y.clear_pace();
     return x.SerializeAsString() == y.SerializeAsString();  // No map in it: equal messages have equal bytes.
   });
 }
@@ -48,8 +50,9 @@ void CoordinatorLink::start() {
 
 void CoordinatorLink::set_status(std::vector<v1::RankStatus> ranks) {
   const std::lock_guard lock(mutex_);
-  if (same(ranks, ranks_)) return;
+  const bool known = same(ranks, ranks_);
   ranks_ = std::move(ranks);
+  if (known) return;
   changed_ = true;
   wake_.notify_all();
 }

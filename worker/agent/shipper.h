@@ -5,6 +5,7 @@
 // once in the life of this object.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -17,6 +18,7 @@
 
 #include "telar/v1/cluster.grpc.pb.h"
 #include "worker/agent/event_file.h"
+#include "worker/agent/pace_book.h"
 #include "worker/agent/rank_dir.h"
 #include "worker/metrics/rank_metrics.h"
 
@@ -32,6 +34,8 @@ class Shipper {
   Shipper(const Shipper&) = delete;
   Shipper& operator=(const Shipper&) = delete;
 
+  // Shown every event, too. Before the first add(); it must outlive this.
+  void set_paces(PaceBook* paces) { paces_ = paces; }
   void add(const RankKey& key, const RankDir& directory);
   void close(const RankKey& key);          // No process writes to the files any more.
   bool shipped(const RankKey& key) const;  // Closed, and all is acknowledged or its epoch is over.
@@ -55,6 +59,7 @@ class Shipper {
   const std::unique_ptr<v1::Cluster::Stub> stub_;
   const std::string node_;
   metrics::RankMetrics* const metrics_;
+  std::atomic<PaceBook*> paces_{nullptr};
   const std::function<void()> on_shipped_;
 
   mutable std::mutex mutex_;

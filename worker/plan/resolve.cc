@@ -7,6 +7,7 @@
 #include "worker/plan/presets.h"
 #include "worker/plan/problems.h"
 #include "worker/plan/resolve_data.h"
+#include "worker/plan/resolve_elastic.h"
 #include "worker/plan/resolve_parallel.h"
 #include "worker/plan/resolve_tokenizer.h"
 
@@ -27,6 +28,7 @@ class Resolver {
     memory();
     batch();
     resolve_custom_schedule(spec_, problems_);
+    resolve_elastic(spec_, problems_);
     optimizer();
     schedule();
     run_control();
@@ -255,6 +257,8 @@ class Resolver {
     if (!restart.has_max_restarts()) restart.set_max_restarts(3);
     if (!restart.has_max_node_restarts()) restart.set_max_node_restarts(100);
     if (restart.backoff_seconds() == 0) restart.set_backoff_seconds(1);
+    if (!restart.has_max_without_progress()) restart.set_max_without_progress(5);
+    if (restart.hang_seconds() == 0) restart.set_hang_seconds(60);
     v1::SampleSpec& sample = *spec_.mutable_sample();
     if (sample.tokens() > 0 && sample.temperature() == 0) sample.set_temperature(0.8);
     within("sample.temperature", sample.temperature(), 0, 10);
