@@ -59,8 +59,8 @@ std::string failure_class(const v1::Job& job) {
 std::string conditions(const v1::Job& job, int64_t now_seconds) {
   std::string page;
   for (const v1::Condition& one : job.conditions()) {
-    page += field("Condition", absl::StrCat(one.type(), ": ", one_line(one.message()), " (",
-                                            age(one.time(), now_seconds), " ago)"));
+    page += field("Condition",
+                  absl::StrCat(one.type(), ": ", one_line(one.message()), " (", age(one.time(), now_seconds), " ago)"));
   }
   return page;
 }
@@ -80,8 +80,8 @@ std::string times(const v1::Job& job, int64_t now_seconds) {
 std::string placement(const v1::Job& job) {
   if (job.placement().empty()) return "";
   const v1::ParallelSpec& parallel = job.spec().parallel();
-  const uint32_t tensor = std::max(1u, parallel.tensor()), replicas = parallel.data();
-  const uint32_t data = std::max(1u, job.data_parallel() > 0 ? job.data_parallel() : replicas);
+  const uint32_t replicas = job.data_parallel() > 0 ? job.data_parallel() : parallel.data();
+  const uint32_t tensor = std::max(1u, parallel.tensor()), data = std::max(1u, replicas);
   Table table({"RANK", "PP", "DP", "TP", "NODE", "DEVICE", "STATE", "PID", "EXIT", "MESSAGE"});
   for (const v1::RankPlacement& one : job.placement()) {
     const std::string device = absl::StrCat(absl::AsciiStrToLower(v1::ResourceSpec::Kind_Name(one.device().kind())),

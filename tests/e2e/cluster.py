@@ -124,12 +124,12 @@ class Daemon:
 
 
 class Cluster:
-    def __init__(self, workers=None, run_root=None):
+    def __init__(self, workers=None, run_root=None, coordinator_options=()):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="telar-e2e-"))
         self.run_root = run_root or self.folder / "runs"
         self.text = write_text(self.folder / "text.txt")
         self.workers, self.used_addresses, self.specs = {}, set(), 0
-        self.coordinator = None
+        self.coordinator, self.coordinator_options = None, coordinator_options
         try:
             self.start_coordinator()
             for name, devices in (workers or {"a": 1, "b": 1}).items():
@@ -154,7 +154,7 @@ class Cluster:
         """Again with the address of the one before to restart it there."""
         self.coordinator = Daemon(self.folder, "coordinator", [
             BIN / "telar-coordinator", "--listen", listen, "--http", "127.0.0.1:0", "--data", self.folder / "data",
-            "--run-root", self.run_root, "--heartbeat-interval", "500ms", "--lease", f"{LEASE_SECONDS}s"])
+            "--run-root", self.run_root, "--heartbeat-interval", "500ms", "--lease", f"{LEASE_SECONDS}s", *self.coordinator_options])
         self.coordinator.start()
         self.used_addresses |= {self.coordinator.addresses["listen"], self.coordinator.addresses["http"]}
 

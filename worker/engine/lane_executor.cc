@@ -189,8 +189,8 @@ class LaneExecutor final : public Executor {
     return first_error_;
   }
 
-  bool graphs_;             // To be tried.
-  bool warm_ = false;       // A run has been issued op by op with the present addresses.
+  bool graphs_;        // To be tried.
+  bool warm_ = false;  // A run has been issued op by op with the present addresses.
   std::atomic<bool> failed_{false};
   std::mutex mutex_;
   absl::Status first_error_;                                         // Guarded by mutex_.

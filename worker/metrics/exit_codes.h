@@ -19,7 +19,8 @@ inline int exit_code(v1::FailureClass failure) {
   return kExitFailureBase + static_cast<int>(own ? failure : v1::INTERNAL);
 }
 
-// Documented for people in docs/failures.md. UNSPECIFIED for a run that did not fail; CRASH for a signal (128 + n) and every code not listed above.
+// Documented for people in docs/failures.md. UNSPECIFIED for a run that did not fail; CRASH for a signal (128 + n) and
+// every code not listed above.
 inline v1::FailureClass failure_class(int code) {
   if (code == kExitFinished || code == kExitInterrupted) return v1::FAILURE_CLASS_UNSPECIFIED;
   if (code == kExitNoRetry) return v1::CONFIG;

@@ -85,7 +85,7 @@ TEST_F(HangManager, TheMissingRankIsNamedAndTheGangIsRestarted) {
   run();
   EXPECT_EQ(state(name), "RUNNING");
   EXPECT_EQ(get(name).epoch(), 2u);
-  EXPECT_EQ(get(name).restarts(), 1u);  // Nothing says that the node was it.
+  EXPECT_EQ(get(name).restarts(), 1u);     // Nothing says that the node was it.
   EXPECT_NE(condition(name, "HANG"), "");  // For people, until the next one.
 }
 

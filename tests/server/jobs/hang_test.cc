@@ -103,14 +103,16 @@ TEST_F(HangTest, AStoppedProcessIsToBlameWhereverItIs) {
   HangVerdict verdict = find_cause(gang_);
   EXPECT_EQ(verdict.rank, 1u);
   EXPECT_TRUE(verdict.of_node);
-  EXPECT_EQ(verdict.message, "has got nowhere in all_reduce 9 of group world.0 (step 12) for 63 s; its process is stopped");
+  EXPECT_EQ(verdict.message,
+            "has got nowhere in all_reduce 9 of group world.0 (step 12) for 63 s; its process is stopped");
 
   gang_.clear();
   call(0, "world.0", {0, 1}, 9, FlightEntry::RUNNING);
   record(1).set_process("stopped");
   verdict = find_cause(gang_);
-  EXPECT_EQ(verdict.message,
-            "is not in all_reduce 9 of group world.0 (step 12), which rank 0 waits in for 63 s; its process is stopped");
+  EXPECT_EQ(
+      verdict.message,
+      "is not in all_reduce 9 of group world.0 (step 12), which rank 0 waits in for 63 s; its process is stopped");
 }
 
 TEST_F(HangTest, AWorkerThatSendsNoRecordIsNamedWithItsRank) {

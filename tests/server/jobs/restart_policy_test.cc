@@ -64,7 +64,8 @@ TEST(RestartPolicy, RestartsThatBringNothingComeToAnEnd) {
     ASSERT_TRUE(judge(record).retry) << i;
     count_restart(record, judge(record));
     EXPECT_EQ(record.job().without_progress(), static_cast<uint32_t>(i));
-    record.mutable_job()->mutable_progress()->set_step(30 + static_cast<uint64_t>(i) % 10);  // From a checkpoint, again.
+    record.mutable_job()->mutable_progress()->set_step(30 +
+                                                       static_cast<uint64_t>(i) % 10);  // From a checkpoint, again.
   }
   const Verdict verdict = judge(record);
   EXPECT_FALSE(verdict.retry);

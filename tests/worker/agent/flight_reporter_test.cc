@@ -87,9 +87,7 @@ TEST_F(FlightReport, TellsThatThereIsNoProcess) {
   EXPECT_EQ(record.entries_size(), 2);  // What it did last is still there.
 }
 
-TEST_F(FlightReport, WithoutAFileThereAreNoCalls) {
-  EXPECT_EQ(make_flight_record(directory()).entries_size(), 0);
-}
+TEST_F(FlightReport, WithoutAFileThereAreNoCalls) { EXPECT_EQ(make_flight_record(directory()).entries_size(), 0); }
 
 }  // namespace
 }  // namespace telar::agent

@@ -50,13 +50,13 @@ class OpListenerTest : public ::testing::Test {
 
 TEST_F(OpListenerTest, HearsOfEachOpOfEachRun) {
   const Plan made = plan(program_).value();
-  for (const auto create : {+[](const Program& program, const Plan& plan, backend::Device& device) {
+  for (const auto create : {+[](const Program&program, const Plan&plan, backend::Device&device) {
                               return create_sequential_executor(program, plan, device, {});
                             },
-                            +[](const Program& program, const Plan& plan, backend::Device& device) {
+                            +[](const Program&program, const Plan&plan, backend::Device&device) {
                               return create_profiling_executor(program, plan, device, {});
                             },
-                            +[](const Program& program, const Plan& plan, backend::Device& device) {
+                            +[](const Program&program, const Plan&plan, backend::Device&device) {
                               return create_lane_executor(program, plan, device, {});
                             }}) {
     const auto device = testing::create_device();
