@@ -9,13 +9,22 @@ namespace {
 
 constexpr const char* kShrunk = "SHRUNK";
 
+uint32_t of_a_replica(const v1::JobSpec& spec) { return spec.parallel().tensor() * spec.parallel().pipeline(); }
+
 }  // namespace
 
-std::vector<v1::JobSpec> shapes(const JobRecord& record) {
+std::vector<v1::JobSpec> shapes(const JobRecord& record, uint32_t most_devices) {
   std::vector<v1::JobSpec> all;
   const v1::JobSpec& spec = record.job().spec();
-  for (const uint32_t replicas : plan::replica_counts(spec)) all.push_back(plan::with_replicas(spec, replicas));
+  for (const uint32_t replicas : plan::replica_counts(spec)) {
+    if (replicas * of_a_replica(spec) <= most_devices) all.push_back(plan::with_replicas(spec, replicas));
+  }
   return all;
+}
+
+uint32_t least_devices(const JobRecord& record) {
+  const v1::JobSpec& spec = record.job().spec();
+  return plan::replica_counts(spec).back() * of_a_replica(spec);
 }
 
 v1::JobSpec current_shape(const JobRecord& record) {

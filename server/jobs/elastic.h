@@ -1,14 +1,18 @@
 // Jobs whose number of replicas follows what the cluster has.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "server/jobs/draft.h"
 
 namespace telar::server::jobs {
 
-// What the job may be placed as, the largest first: its spec, for each number of replicas that parallel.elastic allows.
-std::vector<v1::JobSpec> shapes(const JobRecord& record);
+// What the job may be placed as on so many devices, the largest first: its spec, for each number of replicas that
+// parallel.elastic allows.
+std::vector<v1::JobSpec> shapes(const JobRecord& record, uint32_t most_devices = UINT32_MAX);
+// Of the smallest.
+uint32_t least_devices(const JobRecord& record);
 
 // The spec that the current epoch runs.
 v1::JobSpec current_shape(const JobRecord& record);

@@ -162,8 +162,7 @@ std::optional<std::vector<cluster::Slot>> JobManager::find_place(const JobRecord
                                                                  v1::JobSpec& chosen) const {
   const std::set<std::string> avoided = avoided_nodes(record);
   const v1::ResourceSpec::Kind kind = record.job().spec().resources().kind();
-  for (const v1::JobSpec& shape : shapes(record)) {
-    if (shape.resources().devices() > free) continue;
+  for (const v1::JobSpec& shape : shapes(record, free)) {
     chosen = shape;
     const cluster::GangShape gang = cluster::shape_of(shape);
     std::optional<std::vector<cluster::Slot>> slots;

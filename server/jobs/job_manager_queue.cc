@@ -53,8 +53,7 @@ bool JobManager::place_one(const std::string& id, const cluster::Cluster::Count&
   const std::optional<std::vector<cluster::Slot>> slots = find_place(record, count.free, shape);
   if (!slots) {
     // Not stored: it follows from the state of the cluster, anew in every round.
-    const uint32_t least = shapes(record).back().resources().devices();
-    record.mutable_job()->set_message(why_waiting(least, resources.kind(), count));
+    record.mutable_job()->set_message(why_waiting(least_devices(record), resources.kind(), count));
     return false;
   }
   const double waited = std::chrono::duration<double>(clock_->wall() - cluster::to_wall(record.queue_time())).count();

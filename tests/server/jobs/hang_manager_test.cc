@@ -39,7 +39,7 @@ class HangManager : public ManagerTest {
     entry.set_op("all_reduce");
     entry.set_state(waits ? v1::FlightEntry::RUNNING : v1::FlightEntry::DONE);
     entry.set_seconds(63);
-    for (const uint32_t rank : {0, 1, 2, 3}) entry.add_ranks(rank);
+    for (const uint32_t rank : {0u, 1u, 2u, 3u}) entry.add_ranks(rank);
     return manager_->report_flight(request);
   }
   std::string condition(const std::string& job, const std::string& type) {
