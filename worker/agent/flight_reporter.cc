@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kCalls = 64;    // Of a rank's last ones.
 constexpr size_t kThreads = 64;  // Beyond these nobody reads on.
-constexpr std::chrono::seconds kDeadline{5};
+constexpr std::chrono::seconds kReportDeadline{5};
 
 std::string first_line(const std::string& path) {
   std::ifstream file(path);
@@ -136,7 +136,7 @@ void FlightReporter::report(const RankKey& key, const RankDir& directory) {
   request.set_rank(key.rank);
   *request.mutable_record() = make_flight_record(directory);
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kDeadline);
+  context.set_deadline(std::chrono::system_clock::now() + kReportDeadline);
   {
     const std::lock_guard lock(mutex_);
     if (stopping_) return;

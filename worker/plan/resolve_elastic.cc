@@ -5,7 +5,7 @@
 namespace telar::plan {
 namespace {
 
-constexpr uint64_t kMostRanks = 65536;
+constexpr uint64_t kMostRanksOfAJob = 65536;
 
 // Of a shard group when so many replicas run; 0 where nothing is split.
 uint32_t shard_of(const v1::ParallelSpec& parallel, uint32_t replicas) {
@@ -53,9 +53,9 @@ void resolve_elastic(v1::JobSpec& spec, Problems& problems) {
     return;
   }
   const uint64_t inner = uint64_t{parallel.tensor()} * parallel.pipeline();
-  if (elastic.max_data() * inner > kMostRanks) {
+  if (elastic.max_data() * inner > kMostRanksOfAJob) {
     problems.add("parallel.elastic.max_data", "{} replicas of {} ranks are more than the {} ranks that a job may have",
-                 elastic.max_data(), inner, kMostRanks);
+                 elastic.max_data(), inner, kMostRanksOfAJob);
     return;
   }
   const auto check = [&](const char* field, uint32_t replicas, uint32_t low, uint32_t high) {

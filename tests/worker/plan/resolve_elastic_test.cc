@@ -23,7 +23,7 @@ v1::JobSpec spec_of(uint32_t devices, uint32_t micro, const std::string& paralle
   return spec;
 }
 
-std::vector<std::string> problems(v1::JobSpec spec) {
+std::vector<std::string> elastic_problems(v1::JobSpec spec) {
   std::vector<std::string> found;
   for (const SpecProblem& problem : resolve(spec, v1::ResourceSpec::CPU)) {
     found.push_back(problem.field.substr(5) + ": " + problem.description);
@@ -70,11 +70,11 @@ TEST(Elastic, AShapeDiffersInItsReplicasOnly) {
 }
 
 TEST(Elastic, SaysWhatIsWrongAndWhatWouldDo) {
-  EXPECT_THAT(problems(spec_of(4, 1, "elastic { min_data: 5 }")),
+  EXPECT_THAT(elastic_problems(spec_of(4, 1, "elastic { min_data: 5 }")),
               ElementsAre("parallel.elastic.min_data: 5 is more than parallel.data = 4"));
-  EXPECT_THAT(problems(spec_of(4, 1, "elastic { max_data: 3 }")),
+  EXPECT_THAT(elastic_problems(spec_of(4, 1, "elastic { max_data: 3 }")),
               ElementsAre("parallel.elastic.max_data: 3 is less than parallel.data = 4"));
-  EXPECT_THAT(problems(spec_of(8, 0, "elastic { min_data: 3 max_data: 9 }")),
+  EXPECT_THAT(elastic_problems(spec_of(8, 0, "elastic { min_data: 3 max_data: 9 }")),
               ElementsAre("parallel.elastic.min_data: 3 replicas do not share batch.global = 48 in micro-batches of "
                           "batch.micro = 6; use 2",
                           "parallel.elastic.max_data: 9 replicas do not share batch.global = 48 in micro-batches of "
