@@ -18,7 +18,7 @@ bool graphs_allowed() {
 }
 
 // This thread is in a capture: ops that it runs are written down, not done.
-thread_local bool recording = false;
+thread_local bool in_capture = false;
 
 // One host thread issues all ops in program order, so every wait follows its record. A run forks from the first lane's
 // stream and joins it again, so that runs follow each other in that stream's order, and a capture that begins there
@@ -154,9 +154,9 @@ class LaneExecutor final : public Executor {
     size_t nodes = 0;
     for (const Part& part : parts()) {
       absl::StatusOr<std::unique_ptr<backend::Graph>> graph = device_.capture(origin(), [this, part] {
-        recording = true;
+        in_capture = true;
         issue(part, nullptr);
-        recording = false;
+        in_capture = false;
         const std::lock_guard lock(mutex_);
         failed_.store(false, std::memory_order_relaxed);
         return std::exchange(first_error_, absl::OkStatus());
@@ -175,7 +175,7 @@ class LaneExecutor final : public Executor {
 
   absl::Status work(OpId op, backend::Stream& stream) {
     if (failed_.load(std::memory_order_relaxed)) return absl::OkStatus();
-    absl::Status status = run_op(op, context_, stream, recording);
+    absl::Status status = run_op(op, context_, stream, in_capture);
     if (!status.ok()) {
       const std::lock_guard lock(mutex_);
       first_error_.Update(status);
