@@ -1,7 +1,9 @@
 #include "server/jobs/elastic.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
-#include "server/jobs/condition.h"
+#include "server/jobs/conditions.h"
 #include "worker/plan/resolve_elastic.h"
 
 namespace telar::server::jobs {
@@ -9,22 +11,30 @@ namespace {
 
 constexpr const char* kShrunk = "SHRUNK";
 
-uint32_t of_a_replica(const v1::JobSpec& spec) { return spec.parallel().tensor() * spec.parallel().pipeline(); }
+uint32_t of_a_replica(const v1::JobSpec& spec) {
+  return std::max(1u, spec.parallel().tensor()) * std::max(1u, spec.parallel().pipeline());
+}
 
 }  // namespace
 
-std::vector<v1::JobSpec> shapes(const JobRecord& record, uint32_t most_devices) {
-  std::vector<v1::JobSpec> all;
-  const v1::JobSpec& spec = record.job().spec();
+std::vector<cluster::GangShape> shapes_of(const v1::JobSpec& spec) {
+  v1::JobSpec layout;  // Only that: a whole spec may be long.
+  *layout.mutable_parallel() = spec.parallel();
+  std::vector<cluster::GangShape> shapes;
   for (const uint32_t replicas : plan::replica_counts(spec)) {
-    if (replicas * of_a_replica(spec) <= most_devices) all.push_back(plan::with_replicas(spec, replicas));
+    shapes.push_back(cluster::shape_of(plan::with_replicas(layout, replicas)));
   }
-  return all;
+  return shapes;
 }
 
-uint32_t least_devices(const JobRecord& record) {
-  const v1::JobSpec& spec = record.job().spec();
-  return plan::replica_counts(spec).back() * of_a_replica(spec);
+uint32_t most_ranks(const v1::JobSpec& spec) { return plan::replica_counts(spec).front() * of_a_replica(spec); }
+
+v1::JobSpec least_shape(const v1::JobSpec& spec) {
+  return plan::with_replicas(spec, plan::replica_counts(spec).back());
+}
+
+uint32_t replicas_of(const v1::JobSpec& spec, size_t ranks) {
+  return static_cast<uint32_t>(ranks / of_a_replica(spec));
 }
 
 v1::JobSpec current_shape(const JobRecord& record) {
@@ -33,26 +43,14 @@ v1::JobSpec current_shape(const JobRecord& record) {
   return plan::with_replicas(job.spec(), job.data_parallel());
 }
 
-void note_shape(Draft& draft, const v1::JobSpec& shape) {
+void note_shape(Draft& draft, size_t ranks) {
   v1::Job& job = draft.job();
-  const uint32_t replicas = shape.parallel().data(), wanted = job.spec().parallel().data();
+  const uint32_t replicas = replicas_of(job.spec(), ranks), wanted = job.spec().parallel().data();
   job.set_data_parallel(replicas);
-  if (replicas >= wanted) {
-    clear_condition(job, kShrunk);
-  } else {
-    set_condition(job, kShrunk,
-                  absl::StrCat("runs with ", replicas, " of ", wanted, " replicas: there were no devices for more"),
-                  draft.now());
-  }
   draft.touch();
-}
-
-void grow(Draft& draft, uint32_t replicas) {
-  Failure* failure = draft.record().add_failures();
-  failure->set_node(draft.job().placement(0).node());
-  failure->set_message(
-      absl::StrCat("there are devices for ", replicas, " replicas instead of ", draft.job().data_parallel()));
-  draft.touch();
+  if (replicas >= wanted) return clear_condition(draft, kShrunk);
+  set_condition(draft, kShrunk,
+                absl::StrCat("runs with ", replicas, " of ", wanted, " replicas: there were no devices for more"));
 }
 
 }  // namespace telar::server::jobs

@@ -4,23 +4,25 @@
 #include <cstdint>
 #include <vector>
 
+#include "server/cluster/placement.h"
 #include "server/jobs/draft.h"
 
 namespace telar::server::jobs {
 
-// What the job may be placed as on so many devices, the largest first: its spec, for each number of replicas that
-// parallel.elastic allows.
-std::vector<v1::JobSpec> shapes(const JobRecord& record, uint32_t most_devices = UINT32_MAX);
-// Of the smallest.
-uint32_t least_devices(const JobRecord& record);
+// What the job may be placed as, the largest first: one for each number of replicas that parallel.elastic allows. Wants
+// a resolved spec, as do all below.
+std::vector<cluster::GangShape> shapes_of(const v1::JobSpec& spec);
+// Of the largest of them: no epoch of the job has more ranks.
+uint32_t most_ranks(const v1::JobSpec& spec);
+// The spec as the least that it can do with.
+v1::JobSpec least_shape(const v1::JobSpec& spec);
+// Which of them has so many ranks.
+uint32_t replicas_of(const v1::JobSpec& spec, size_t ranks);
 
 // The spec that the current epoch runs.
 v1::JobSpec current_shape(const JobRecord& record);
 
-// The job was placed as this: for current_shape(), and for people (Job.data_parallel, condition SHRUNK).
-void note_shape(Draft& draft, const v1::JobSpec& shape);
-
-// Ends the epoch, with its state saved, so that the next one may be placed larger. Costs no budget.
-void grow(Draft& draft, uint32_t replicas);
+// The new epoch has so many ranks: for current_shape(), and for people (Job.data_parallel, condition SHRUNK).
+void note_shape(Draft& draft, size_t ranks);
 
 }  // namespace telar::server::jobs

@@ -4,8 +4,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "server/jobs/blame.h"
-#include "server/jobs/condition.h"
+#include "server/jobs/conditions.h"
 #include "server/jobs/elastic.h"
 #include "server/jobs/epoch.h"
 #include "server/jobs/job_manager.h"
@@ -14,15 +13,11 @@ namespace telar::server::jobs {
 namespace {
 
 constexpr std::chrono::milliseconds kBetweenLooks(250);
-constexpr int kMostEntriesKept = 32;      // Of a rank, in the job's record.
-constexpr size_t kMostStacksKept = 4096;  // Bytes.
+constexpr std::chrono::seconds kBetweenTrials(1);  // Each costs a round of the scheduler.
+constexpr int kMostEntriesKept = 32;               // Of a rank, in the job's record.
+constexpr size_t kMostStacksKept = 4096;           // Bytes.
 constexpr const char* kStraggler = "STRAGGLER";
 constexpr const char* kHang = "HANG";
-
-bool has_condition(const v1::Job& job, const std::string& type) {
-  return std::any_of(job.conditions().begin(), job.conditions().end(),
-                     [&](const v1::Condition& one) { return one.type() == type; });
-}
 
 void keep_records(JobRecord& record, const std::vector<GangMember>& gang) {
   record.clear_flights();
@@ -101,7 +96,7 @@ void JobManager::judge_hang(const std::string& id) {
   hang(draft, verdict.rank, verdict.of_node, verdict.message);
   const std::string& node = draft.job().placement(static_cast<int>(verdict.rank)).node();
   const std::string text = absl::StrCat("rank ", verdict.rank, " on node ", node, " ", verdict.message);
-  set_condition(draft.job(), kHang, absl::StrCat(text, " (epoch ", draft.job().epoch(), ")"), draft.now());
+  set_condition(draft, kHang, absl::StrCat(text, " (epoch ", draft.job().epoch(), ")"));
   keep_records(draft.record(), gang);
   spdlog::warn("job {}: {}", id, text);
   if (absl::Status status = commit(draft); !status.ok()) {
@@ -120,12 +115,11 @@ void JobManager::note_stragglers(const std::string& id) {
   if (!changed && !text.empty()) return;
   Draft draft = draft_of(id);
   if (text.empty()) {
-    clear_condition(draft.job(), kStraggler);
+    clear_condition(draft, kStraggler);
   } else {
-    set_condition(draft.job(), kStraggler, text, draft.now());
+    set_condition(draft, kStraggler, text);
     spdlog::warn("job {}: {}", id, text);
   }
-  draft.touch();
   if (absl::Status status = commit(draft); !status.ok()) {
     spdlog::error("job {}: cannot record its stragglers: {}", id, std::string(status.message()));
     return;
@@ -133,44 +127,44 @@ void JobManager::note_stragglers(const std::string& id) {
   if (observer_ != nullptr && !text.empty()) observer_->on_straggler();
 }
 
+uint32_t JobManager::replicas_if_queued(const JobRecord& record) {
+  const v1::Job& job = record.job();
+  RoundView view = this->view();
+  std::erase_if(view.holders, [&](const Holder& holder) { return holder.order == record.order(); });
+  for (cluster::Inventory::Device& device : view.inventory.devices) {
+    if (device.holder == job.name()) device.holder.clear();
+  }
+  JobRecord queued = record;
+  queued.set_lost_node(false);  // As after an interruption.
+  line_.put(queued);
+  const std::set<uint64_t> back = held_back();
+  const RoundResult result = plan_round(round_input(view, back));
+  line_.remove(record.order());
+  for (const Start& start : result.starts) {
+    if (start.order == record.order()) return replicas_of(job.spec(), start.devices.size());
+  }
+  return 0;
+}
+
 void JobManager::grow_shrunk() {
   const Clock::Steady now = clock_->now();
-  const std::set<std::string> ids = placed_;
+  if (looked_for_growth_ && now - *looked_for_growth_ < kBetweenTrials) return;
+  looked_for_growth_ = now;
+  const std::set<std::string> ids = placed_;  // A commit may take one out.
   for (const std::string& id : ids) {
     const JobRecord& record = jobs_.at(id);
     const v1::Job& job = record.job();
-    if (!job.spec().parallel().has_elastic() || job.state() != v1::Job::RUNNING) continue;
+    if (job.state() != v1::Job::RUNNING || job.placement_size() >= static_cast<int>(most_ranks(job.spec()))) continue;
     const auto since = hangs_.running_since(id);
     if (!since || now - *since < options_.grow_after) continue;
-    cluster::Cluster without = cluster_;  // What there would be if this job were gone.
-    without.release(job.name());
-    const v1::ResourceSpec::Kind kind = job.spec().resources().kind();
-    for (const v1::JobSpec& shape : shapes(record)) {
-      if (shape.parallel().data() <= job.data_parallel()) break;
-      if (!without.find(kind, cluster::shape_of(shape))) continue;
-      Draft draft = draft_of(id);
-      grow(draft, shape.parallel().data());
-      if (absl::Status status = commit(draft); !status.ok()) {
-        spdlog::error("job {}: cannot record that it grows: {}", id, std::string(status.message()));
-      }
-      break;
+    const uint32_t replicas = replicas_if_queued(record);
+    if (replicas <= job.data_parallel()) continue;
+    Draft draft = draft_of(id);
+    interrupt(draft, absl::StrCat("there are devices for ", replicas, " replicas instead of ", job.data_parallel()));
+    if (absl::Status status = commit(draft); !status.ok()) {
+      spdlog::error("job {}: cannot record that it grows: {}", id, std::string(status.message()));
     }
   }
-}
-
-std::optional<std::vector<cluster::Slot>> JobManager::find_place(const JobRecord& record, uint32_t free,
-                                                                 v1::JobSpec& chosen) const {
-  const std::set<std::string> avoided = avoided_nodes(record);
-  const v1::ResourceSpec::Kind kind = record.job().spec().resources().kind();
-  for (const v1::JobSpec& shape : shapes(record, free)) {
-    chosen = shape;
-    const cluster::GangShape gang = cluster::shape_of(shape);
-    std::optional<std::vector<cluster::Slot>> slots;
-    if (!avoided.empty()) slots = cluster_.find(kind, gang, avoided);
-    if (!slots) slots = cluster_.find(kind, gang);
-    if (slots) return slots;
-  }
-  return std::nullopt;
 }
 
 }  // namespace telar::server::jobs

@@ -27,7 +27,7 @@ struct Verdict {
 // The cause is the first failure that is no mere COMMUNICATION victim; where there are only victims, it is the network.
 // CONFIG, DATA and OUT_OF_MEMORY are not retried, nor is what its budget no longer pays, nor a failure behind
 // restart.max_without_progress restarts in a row that brought nothing (NO_PROGRESS). Wants at least one failure in
-// `record`.
+// `record`, or an interruption.
 Verdict judge(const JobRecord& record);
 
 // Since the last restart came a further step than any before, or a newer checkpoint that may be published.

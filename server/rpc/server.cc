@@ -12,7 +12,7 @@ namespace telar::server::rpc {
 namespace {
 
 constexpr std::chrono::milliseconds kLastCalls(700);
-constexpr const char* kServices[] = {"telar.v1.Jobs", "telar.v1.Cluster", "telar.v1.Rendezvous",
+constexpr const char* kServices[] = {"telar.v1.Jobs", "telar.v1.Nodes", "telar.v1.Cluster", "telar.v1.Rendezvous",
                                      "telar.v1.Checkpoints"};
 
 }  // namespace
@@ -22,6 +22,7 @@ Server::Server(const ServerOptions& options, jobs::JobManager* manager, Metrics*
       rendezvous_({.put = [manager](const auto&... arguments) { return manager->put_key(arguments...); },
                    .all = [manager](const auto&... arguments) { return manager->keys(arguments...); }}),
       jobs_(manager, metrics, options.stream_heartbeat),
+      nodes_(manager, metrics),
       cluster_(manager, metrics),
       rendezvous_service_(&rendezvous_, metrics),
       checkpoints_(manager, metrics) {}
@@ -46,7 +47,7 @@ absl::Status Server::bind(const ServerOptions& options) {
   int port = 0;
   builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);
   for (grpc::Service* service :
-       std::initializer_list<grpc::Service*>{&jobs_, &cluster_, &rendezvous_service_, &checkpoints_}) {
+       std::initializer_list<grpc::Service*>{&jobs_, &nodes_, &cluster_, &rendezvous_service_, &checkpoints_}) {
     builder.RegisterService(service);
   }
   server_ = builder.BuildAndStart();

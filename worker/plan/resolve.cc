@@ -9,6 +9,7 @@
 #include "worker/plan/resolve_data.h"
 #include "worker/plan/resolve_elastic.h"
 #include "worker/plan/resolve_parallel.h"
+#include "worker/plan/resolve_scheduling.h"
 #include "worker/plan/resolve_tokenizer.h"
 
 namespace telar::plan {
@@ -32,6 +33,7 @@ class Resolver {
     optimizer();
     schedule();
     run_control();
+    resolve_scheduling(spec_, problems_);
     return problems_.take();
   }
 
