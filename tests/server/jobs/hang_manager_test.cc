@@ -22,9 +22,9 @@ class HangManager : public ManagerTest {
     told.set_activity(v1::RankPace::TRAINING);
   }
   void pace_all(const std::string& job, double silent, uint64_t step = 40) {
-    const uint64_t epoch = get(job).epoch();
-    for (const v1::RankPlacement& place : get(job).placement()) {
-      pace(place.node() == "a" ? a_ : b_, job, epoch, place.rank(), silent, step);
+    const v1::Job now = get(job);  // Keeps the places alive.
+    for (const v1::RankPlacement& place : now.placement()) {
+      pace(place.node() == "a" ? a_ : b_, job, now.epoch(), place.rank(), silent, step);
     }
   }
   absl::Status send_flight(const v1::FlightWish& wish, const std::string& node, bool waits) {
@@ -94,7 +94,8 @@ TEST_F(HangManager, ItGoesOnWithoutRecordsThatDoNotCome) {
   pace_all(name, 61);
   beat();
   look();
-  for (const v1::FlightWish& wish : manager_->assignments("a").flights()) {
+  const v1::HeartbeatResponse response = manager_->assignments("a");
+  for (const v1::FlightWish& wish : response.flights()) {
     EXPECT_TRUE(send_flight(wish, "a", true).ok());
   }
   for (int i = 0; i < 4; ++i) {

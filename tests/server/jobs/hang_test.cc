@@ -36,14 +36,14 @@ class HangTest : public testing::Test {
     return const_cast<v1::FlightRecord&>(*member.record);
   }
   void call(uint32_t number, const std::string& group, std::vector<uint32_t> ranks, uint64_t sequence,
-            FlightEntry::State state, const std::string& op = "all_reduce", double seconds = 63) {
+            FlightEntry::State state, const std::string& op = "all_reduce", double open = 63) {
     FlightEntry& entry = *record(number).add_entries();
     entry.set_group(group);
     entry.set_sequence(sequence);
     entry.set_op(op);
     entry.set_state(state);
     entry.set_step(12);
-    entry.set_seconds(seconds);
+    entry.set_seconds(open);
     for (const uint32_t one : ranks) entry.add_ranks(one);
   }
 
