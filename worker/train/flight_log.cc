@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "common/fault_point.h"
+
 namespace telar::train {
 
 std::unique_ptr<FlightLog> FlightLog::create(const std::string& path, const std::vector<backend::Group>& groups,
@@ -42,9 +44,11 @@ void FlightLog::begin(const engine::CommCall& call, uint64_t step) {
 
 void FlightLog::Listener::before(const engine::Op& op, uint64_t run) {
   if (op.comm) log_->begin(*op.comm, step(run));
-  if (log_->asynchronous_) return;
-  const uint64_t now = flight::now_ns();
-  op.comm ? log_->clock_.enter_call(now) : log_->clock_.enter_work(now);
+  if (!log_->asynchronous_) {
+    const uint64_t now = flight::now_ns();
+    op.comm ? log_->clock_.enter_call(now) : log_->clock_.enter_work(now);
+  }
+  fault_point(op.comm ? "rank.call" : "rank.op").IgnoreError();
 }
 
 void FlightLog::Listener::after(const engine::Op& op, bool good) {
