@@ -107,7 +107,7 @@ int run(const Options& options) {
                                          .stop_grace = options.stop_grace,
                                          .receipt_deadline = options.receipt_deadline,
                                          .queues = *queues,
-                                         .patience = options.gang_patience},
+                                         .patience = options.gang_patience,
                                          .grow_after = options.grow_after},
                                         &clock, store->get(), &logs, &metrics);
   if (!manager.ok()) return refuse(kStoreUnusable, manager.status());

@@ -189,7 +189,7 @@ class JobManager {
   void judge_hang(const std::string& id);
   void note_stragglers(const std::string& id);
   void grow_shrunk();
-  // With how many replicas the job would be placed if it were in the queue; 0: not at all.
+  // With how many replicas a job that runs would be placed if it were in the queue instead; 0: not at all.
   uint32_t replicas_if_queued(const JobRecord& record);
   void expire_leases();
   // Time limits, drains, and dependencies that cannot hold any more.

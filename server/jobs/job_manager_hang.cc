@@ -130,6 +130,11 @@ void JobManager::note_stragglers(const std::string& id) {
 uint32_t JobManager::replicas_if_queued(const JobRecord& record) {
   const v1::Job& job = record.job();
   RoundView view = this->view();
+  const v1::ResourceSpec::Kind kind = job.spec().resources().kind();
+  if (std::none_of(view.inventory.devices.begin(), view.inventory.devices.end(),
+                   [&](const cluster::Inventory::Device& one) { return one.kind == kind && one.holder.empty(); })) {
+    return job.data_parallel();  // As most often; a round costs more than this.
+  }
   std::erase_if(view.holders, [&](const Holder& holder) { return holder.order == record.order(); });
   for (cluster::Inventory::Device& device : view.inventory.devices) {
     if (device.holder == job.name()) device.holder.clear();

@@ -51,13 +51,14 @@ void add_jobs(const jobs::JobManager::Census& census, std::vector<MetricFamily>&
   for (const v1::Job& job : census.live) {
     const std::string id = jobs::job_id(job.name());
     const v1::ParallelSpec& parallel = job.spec().parallel();
+    const uint32_t replicas = job.data_parallel() > 0 ? job.data_parallel() : parallel.data();
     add(info,
         {{"job_id", id},
          {"name", job.spec().name()},
          {"model", job.spec().model().preset()},
-         {"devices", std::to_string(job.spec().resources().devices())},
+         {"devices", std::to_string(replicas * parallel.tensor() * parallel.pipeline())},
          {"kind", jobs::kind_name(job.spec().resources().kind())},
-         {"dp", std::to_string(parallel.data())},
+         {"dp", std::to_string(replicas)},
          {"tp", std::to_string(parallel.tensor())},
          {"pp", std::to_string(parallel.pipeline())}},
         1);

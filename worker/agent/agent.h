@@ -76,7 +76,6 @@ class Agent {
   std::unique_ptr<CoordinatorLink> link_;
   std::unique_ptr<Shipper> shipper_;
   std::unique_ptr<FlightReporter> flights_;
-  RankTable table_;  // The loop's own after start().
   Probe probe_;      // The loop's own after start(), as is the next.
   RankTable table_;
 
@@ -88,7 +87,7 @@ class Agent {
   bool over_ = false;   // After stop_ranks: no process, nothing to ship.
   std::optional<std::chrono::milliseconds> stop_ranks_;
   std::chrono::milliseconds longest_grace_{0};
-  std::optional<std::vector<v1::Assignment>> wish_;  // None before the coordinator's first word.
+  std::optional<std::vector<v1::Assignment>> wish_;  // None before the first word since registering.
   std::vector<v1::FlightWish> flight_wishes_;
   absl::Status status_;
   std::thread thread_;

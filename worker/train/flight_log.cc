@@ -45,16 +45,14 @@ void FlightLog::begin(const engine::CommCall& call, uint64_t step) {
 void FlightLog::Listener::before(const engine::Op& op, uint64_t run) {
   if (op.comm) log_->begin(*op.comm, step(run));
   if (!log_->asynchronous_) {
-    const uint64_t now = flight::now_ns();
-    op.comm ? log_->clock_.enter_call(now) : log_->clock_.enter_work(now);
+    op.comm ? log_->clock_.enter_call(flight::now_ns) : log_->clock_.enter_work(flight::now_ns);
   }
   fault_point(op.comm ? "rank.call" : "rank.op").IgnoreError();
 }
 
 void FlightLog::Listener::after(const engine::Op& op, bool good) {
   if (log_->asynchronous_) return;
-  const uint64_t now = flight::now_ns();
-  op.comm ? log_->clock_.leave_call(now) : log_->clock_.leave_work(now);
+  op.comm ? log_->clock_.leave_call(flight::now_ns) : log_->clock_.leave_work(flight::now_ns);
   if (log_->recorder_ == nullptr || !good) return;
   op.comm ? log_->recorder_->done(log_->running_[op.comm->group]) : log_->recorder_->beat();
 }

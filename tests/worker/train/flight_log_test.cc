@@ -26,7 +26,7 @@ engine::Op call(uint32_t group, CommKind kind, uint64_t elements) {
   return op;
 }
 
-class FlightLogTest : public testing::Test {
+class FlightLogTest : public ::testing::Test {
  protected:
   void SetUp() override {
     folder_ = (std::filesystem::temp_directory_path() / "telar_test_XXXXXX").string();
@@ -98,8 +98,8 @@ TEST_F(FlightLogTest, WaitingIsTimeInCallsWithNothingBeside) {
   steps.before(work, 1);
   const double alone = static_cast<double>(flight::now_ns() - start) * 1e-9;
   pause();
-  steps.after(work, true);
   steps.after(reduce_, true);
+  steps.after(work, true);
   const double waited = log->waited().value();
   EXPECT_GE(waited, 0.02);
   EXPECT_LE(waited, alone);  // The rest was beside work.
