@@ -76,7 +76,7 @@ class Agent {
   std::unique_ptr<CoordinatorLink> link_;
   std::unique_ptr<Shipper> shipper_;
   std::unique_ptr<FlightReporter> flights_;
-  Probe probe_;      // The loop's own after start(), as is the next.
+  Probe probe_;  // The loop's own after start(), as is the next.
   RankTable table_;
 
   mutable std::mutex mutex_;  // Guards all below but the thread.

@@ -45,9 +45,8 @@ double seconds_of(const auto& work) {
 TEST(FlightCost, AllOpsOfAStepTogetherTakeLessThanThreeThousandthsOfIt) {
   const auto device = backend::cpu::create_device({}, backend::cpu::create_kernels(), nullptr);
   LonelyCommunicator world, gradients;
-  auto replica = Replica::create(
-      plan::run_shape(testing::tiny_spec(v1::FP32, 2), parallel::Mesh::of_rank(0, 2, 1, 1)), *device,
-      {&world, &gradients}, Replica::Execution::kSequential);
+  auto replica = Replica::create(plan::run_shape(testing::tiny_spec(v1::FP32, 2), parallel::Mesh::of_rank(0, 2, 1, 1)),
+                                 *device, {&world, &gradients}, Replica::Execution::kSequential);
   ASSERT_TRUE(replica.ok()) << replica.status();
   ASSERT_TRUE((*replica)->init().ok());
   testing::train(**replica, 2, 1);
