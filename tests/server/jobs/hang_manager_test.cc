@@ -220,6 +220,37 @@ TEST_F(HangManager, AShrunkJobStaysWhereNothingBiggerFits) {
   EXPECT_EQ(get(name).epoch(), 2u);
 }
 
+TEST_F(HangManager, WhatWaitsComesBeforeTheGrowthOfAShrunkJob) {
+  const std::string name = running(elastic_spec());
+  pass_with(a_, seconds(14));
+  ASSERT_EQ(get(name).data_parallel(), 2u);
+  const std::string other = submit(small_spec(2));
+  b_.reboot("2");
+  ASSERT_TRUE(b_.register_at(*manager_).ok());
+  beat();
+  pass(seconds(400));
+  EXPECT_EQ(state(other), "RUNNING");
+  EXPECT_EQ(get(name).epoch(), 2u);
+  ASSERT_TRUE(cancel(other).ok());
+  pass(seconds(10));
+  EXPECT_EQ(get(name).epoch(), 3u);
+  EXPECT_EQ(get(name).data_parallel(), 4u);
+}
+
+TEST_F(HangManager, ARestartedCoordinatorKnowsTheShape) {
+  const std::string name = running(elastic_spec());
+  pass_with(a_, seconds(14));
+  open();
+  ASSERT_TRUE(a_.register_at(*manager_).ok());
+  const v1::HeartbeatResponse response = manager_->assignments("a");
+  ASSERT_EQ(response.assignments_size(), 2);
+  for (const v1::Assignment& one : response.assignments()) {
+    EXPECT_EQ(one.plan().world_size(), 2u);
+    EXPECT_EQ(one.plan().spec().parallel().data(), 2u);
+  }
+  EXPECT_EQ(get(name).data_parallel(), 2u);
+}
+
 TEST_F(HangManager, AnElasticJobIsAcceptedWhereItsLeastFits) {
   connect();
   v1::JobSpec spec = small_spec(6);
