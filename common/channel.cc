@@ -6,7 +6,12 @@
 
 namespace telar {
 
-std::shared_ptr<grpc::Channel> dial(const std::string& address) {
+std::shared_ptr<grpc::Channel> dial(const std::string& address, const TlsFiles& tls) {
+  return dial(address, tls.any() ? channel_credentials(tls) : grpc::InsecureChannelCredentials());
+}
+
+std::shared_ptr<grpc::Channel> dial(const std::string& address,
+                                    const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
@@ -17,7 +22,7 @@ std::shared_ptr<grpc::Channel> dial(const std::string& address) {
   // In spite of its name this bounds how long one attempt may take, not how soon the next one starts.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5'000);
   arguments.SetMaxReceiveMessageSize(16 << 20);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 
 void set_keepalive(grpc::ServerBuilder& builder) {
