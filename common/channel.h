@@ -14,8 +14,8 @@ namespace telar {
 
 // "host:port". Gives the peer 5 s to say hello; dials one that is not there again at least every second or so. Pings
 // every 10 s even without calls, gives a silent peer 5 s. Receives messages up to 16 MiB. Without TLS files in plain
-// text.
-std::shared_ptr<grpc::Channel> dial(const std::string& address, const TlsFiles& tls = {});
+// text; workers and ranks have theirs in the environment.
+std::shared_ptr<grpc::Channel> dial(const std::string& address, const TlsFiles& tls = tls_from_environment());
 std::shared_ptr<grpc::Channel> dial(const std::string& address,
                                     const std::shared_ptr<grpc::ChannelCredentials>& credentials);
 

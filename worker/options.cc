@@ -2,12 +2,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 
 #include <CLI/CLI.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/process.h"
 
 namespace telar {
@@ -40,11 +42,30 @@ std::string address(const std::string& text) {
   return is_address(text) ? "" : absl::StrCat("'", text, "' is not host:port with a port up to 65535");
 }
 
+std::string absolute(const std::string& text) {
+  const bool right = !text.empty() && text.front() == '/' && text.find(':') == std::string::npos;
+  return right ? "" : absl::StrCat("'", text, "' is not an absolute path without ':'");
+}
+
 std::string node_name(const std::string& text) {
   const bool right =
       !text.empty() && text.size() <= 253 &&
       text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") == std::string::npos;
   return right ? "" : absl::StrCat("'", text, "' is not 1 to 253 characters of [A-Za-z0-9.-_]");
+}
+
+// The files are in order, and the certificate is this node's.
+absl::Status check_certificate(const WorkerOptions& options) {
+  if (absl::Status status = check_tls(options.tls, TlsSide::kClient, RealClock().wall()); !status.ok()) return status;
+  if (options.tls.cert.empty()) return absl::InvalidArgumentError("--tls-cert: is missing; it says which node this is");
+  const auto certificate = read_certificate(options.tls.cert);
+  if (!certificate.ok()) return certificate.status();
+  const std::vector<std::string>& nodes = certificate->nodes;
+  if (std::find(nodes.begin(), nodes.end(), options.node) != nodes.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--tls-cert: ", options.tls.cert, " is of ",
+                   nodes.empty() ? "no node" : absl::StrCat("node ", absl::StrJoin(nodes, ", ")), ", not of --node ",
+                   options.node, "; it needs the SAN URI:telar://node/", options.node));
 }
 
 }  // namespace
@@ -91,6 +112,13 @@ absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv) {
   app.add_option("--spawner-idle", spawner_idle, "Seconds that the spawner outlives its last rank and daemon")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 86400.0));
+  app.add_option("--tls-cert", options.tls.cert, "This node's certificate, PEM, with the SAN URI:telar://node/NODE")
+      ->envname("TELAR_TLS_CERT");
+  app.add_option("--tls-key", options.tls.key, "Its private key")->envname("TELAR_TLS_KEY");
+  app.add_option("--tls-ca", options.tls.ca, "Who signed the coordinator's certificate")->envname("TELAR_TLS_CA");
+  app.add_option("--allowed-root", options.allowed_roots, "Ranks read and write below it only; may be repeated")
+      ->allow_extra_args(false)
+      ->check(absolute);
   app.add_option("--log-level", options.log_level, "trace | debug | info | warn | error")
       ->capture_default_str()
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}));
@@ -107,6 +135,9 @@ absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv) {
   if (access(options.rank_program.c_str(), X_OK) != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("--rank-program: ", options.rank_program, " is no program that can be run"));
+  }
+  if (options.tls.any()) {
+    if (absl::Status status = check_certificate(options); !status.ok()) return status;
   }
   options.stop_grace = std::chrono::milliseconds(static_cast<int64_t>(stop_grace * 1000));
   options.spawner_idle = std::chrono::milliseconds(static_cast<int64_t>(spawner_idle * 1000));

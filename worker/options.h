@@ -9,8 +9,10 @@
 
 #include <chrono>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/tls.h"
 #include "worker/agent/devices.h"
 
 namespace telar {
@@ -35,7 +37,9 @@ struct WorkerOptions {
   std::string log_level = "info";
   agent::DeviceKind device_kind = agent::DeviceKind::kAuto;
   int cpu_devices = 1;
-  int nvlink_domain_size = 0;  // 0: all devices of the node are in one.
+  TlsFiles tls;                            // Its ranks use them, too.
+  std::vector<std::string> allowed_roots;  // See common/roots.h.
+  int nvlink_domain_size = 0;              // 0: all devices of the node are in one.
   int keep_finished = 20;
   bool stop_ranks_on_exit = false;
   std::chrono::milliseconds stop_grace{10'000};

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/errors.h"
+#include "worker/plan/paths.h"
 #include "worker/plan/resolve.h"
 
 namespace telar::server::jobs {
@@ -82,7 +83,7 @@ absl::Status check_capacity(const v1::JobSpec& spec, const cluster::Cluster& clu
 
 }  // namespace
 
-absl::Status admit(v1::CreateJobRequest& request, const cluster::Cluster& cluster) {
+absl::Status admit(v1::CreateJobRequest& request, const cluster::Cluster& cluster, const Roots& roots) {
   std::vector<Violation> found;
   check_request(request, found);
   if (!request.has_spec()) {
@@ -95,6 +96,11 @@ absl::Status admit(v1::CreateJobRequest& request, const cluster::Cluster& cluste
     found.push_back({problem.field, problem.description});
   }
   check_name(spec.name(), found);
+  for (const plan::SpecPath& one : plan::paths_of(spec)) {
+    if (std::string problem = roots.problem(one.path); !problem.empty()) {
+      found.push_back({absl::StrCat("spec.", one.field), std::move(problem)});
+    }
+  }
   if (!found.empty()) return invalid(found);
 
   return spec.resources().wait_for_capacity() ? absl::OkStatus() : check_capacity(spec, cluster);

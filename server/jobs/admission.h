@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "common/roots.h"
 #include "server/cluster/cluster.h"
 #include "telar/v1/jobs.pb.h"
 
@@ -13,7 +14,7 @@ namespace telar::server::jobs {
 // FAILED_PRECONDITION when this cluster could not hold it even empty, unless resources.wait_for_capacity:
 // INSUFFICIENT_DEVICES when it has too few, INSUFFICIENT_ROOM when tensor-parallel groups find no NVLink domain wide
 // enough.
-absl::Status admit(v1::CreateJobRequest& request, const cluster::Cluster& cluster);
+absl::Status admit(v1::CreateJobRequest& request, const cluster::Cluster& cluster, const Roots& roots = {});
 
 // "projects/default" for an empty parent; empty when it is no such name.
 std::string project_of(const std::string& parent);

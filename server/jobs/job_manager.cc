@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/errors.h"
 #include "common/process.h"
+#include "common/roots.h"
 #include "server/cluster/times.h"
 #include "server/jobs/admission.h"
 #include "server/jobs/assignments.h"
@@ -128,13 +129,13 @@ absl::StatusOr<std::unique_ptr<v1::Job>> JobManager::replayed(const std::string&
   return job;
 }
 
-absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request) {
+absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request, const std::string& owner) {
   std::lock_guard<std::mutex> hold(mutex_);
   const std::string key = request.validate_only() ? "" : request_key("create", request.request_id());
   auto first = replayed(key);
   if (!first.ok()) return first.status();
   if (*first) return **first;
-  if (absl::Status status = admit(request, cluster_); !status.ok()) return status;
+  if (absl::Status status = admit(request, cluster_, Roots(options_.allowed_roots)); !status.ok()) return status;
 
   JobRecord record;
   v1::Job& job = *record.mutable_job();
@@ -147,6 +148,7 @@ absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request) {
   while (jobs_.count(id) != 0) id = random_id(kIdCharacters);
   job.set_name(absl::StrCat(project_of(request.parent()), "/jobs/", id));
   job.set_uid(uuid4());
+  job.set_owner(owner);
   job.set_run_dir(absl::StrCat(options_.run_root, "/", id));
   record.set_order(by_order_.empty() ? 1 : by_order_.rbegin()->first + 1);
   Draft draft(std::move(record), clock_->wall());

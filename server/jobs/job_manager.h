@@ -32,6 +32,7 @@ struct JobOptions {
   std::chrono::milliseconds heartbeat_interval{2'000};
   std::chrono::milliseconds lease{10'000};
   std::chrono::milliseconds stop_grace{15'000};  // From SIGTERM to SIGKILL, where the job does not say.
+  std::vector<std::string> allowed_roots;        // What specs may name paths below; empty: anything.
 };
 
 // Told of what only counters keep. Called under the manager's lock: be quick, call nothing back.
@@ -57,7 +58,7 @@ class JobManager {
                                                           store::LogStore* logs, Observer* observer);
 
   // For people.
-  absl::StatusOr<v1::Job> create(v1::CreateJobRequest request);
+  absl::StatusOr<v1::Job> create(v1::CreateJobRequest request, const std::string& owner = "");
   absl::StatusOr<v1::Job> cancel(const v1::CancelJobRequest& request);
   absl::StatusOr<v1::Job> get(const std::string& name) const;
   absl::StatusOr<v1::ListJobsResponse> list(const v1::ListJobsRequest& request) const;

@@ -6,6 +6,7 @@
 #include "common/errors.h"
 #include "common/process.h"
 #include "common/version.h"
+#include "server/auth/caller.h"
 #include "server/jobs/transitions.h"
 
 namespace telar::server::rpc {
@@ -69,7 +70,7 @@ absl::Status check_log_request(const v1::ReadLogRequest& request, const v1::Job&
 
 grpc::Status JobsService::CreateJob(grpc::ServerContext*, const v1::CreateJobRequest* request, v1::Job* job) {
   const CallTimer timer(metrics_, "CreateJob");
-  return answer(manager_->create(*request), job);
+  return answer(manager_->create(*request, auth::current_caller().name), job);
 }
 
 grpc::Status JobsService::GetJob(grpc::ServerContext*, const v1::GetJobRequest* request, v1::Job* job) {

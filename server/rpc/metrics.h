@@ -4,10 +4,13 @@
 
 #include <prometheus/family.h>
 #include <prometheus/histogram.h>
+#include <prometheus/metric_family.h>
 #include <prometheus/registry.h>
 
 #include <chrono>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "server/jobs/job_manager.h"
 
@@ -22,6 +25,10 @@ class Metrics final : public jobs::Observer {
   void on_commit(double seconds);
   void on_call(const std::string& method, double seconds);
 
+  // Further figures, asked for at each render(). Before the first one.
+  void add_source(std::function<std::vector<prometheus::MetricFamily>()> source) {
+    sources_.push_back(std::move(source));
+  }
   // Everything in text format.
   std::string render(const jobs::JobManager& manager);
 
@@ -31,6 +38,7 @@ class Metrics final : public jobs::Observer {
   prometheus::Family<prometheus::Histogram>& calls_;
   prometheus::Histogram& queue_wait_;
   prometheus::Histogram& commits_;
+  std::vector<std::function<std::vector<prometheus::MetricFamily>()>> sources_;
 };
 
 // Reports how long it lived as one call of `method`.

@@ -7,7 +7,7 @@ namespace {
 
 TEST(Options, ReadsBothSpellings) {
   const auto options = parse_options({"--data", "/var/x", "--lease=1m", "--heartbeat-interval", "500ms", "--listen",
-                                      "0.0.0.0:0", "--http=127.0.0.1:0"});
+                                      "0.0.0.0:0", "--http=127.0.0.1:0", "--insecure-listen"});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->data, "/var/x");
   EXPECT_EQ(options->run_root, "/var/x/runs");
