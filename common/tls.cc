@@ -230,6 +230,22 @@ void tls_to_environment(const TlsFiles& files) {
   setenv("TELAR_TLS_CA", files.ca.c_str(), 1);
 }
 
+std::string connection_advice(const std::string& message, const TlsFiles& files) {
+  const auto says = [&message](const char* words) { return message.find(words) != std::string::npos; };
+  if (says("ostname")) return "the coordinator's certificate is not for the name that was dialled";
+  if (says("certificate verify failed")) {
+    return absl::StrCat("the coordinator's certificate is not signed by --tls-ca ", files.ca, ", or not valid now");
+  }
+  if (says("wrong version number")) return "the coordinator speaks plain text there; leave --tls-ca out";
+  if (says("Socket closed") && files.cert.empty() && files.ca.empty()) {
+    return "does it want TLS? Give --tls-ca FILE or set TELAR_TLS_CA";
+  }
+  if (says("Socket closed") && !files.cert.empty()) {
+    return absl::StrCat("it may refuse the certificate in ", files.cert, ": is it of the coordinator's CA, and valid?");
+  }
+  return "is it running? Set its address by --coordinator host:port or TELAR_COORDINATOR";
+}
+
 std::string sha256_hex(const std::string& bytes) {
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned size = 0;

@@ -50,6 +50,9 @@ std::shared_ptr<grpc::ServerCredentials> server_credentials(const TlsFiles& file
 TlsFiles tls_from_environment();
 void tls_to_environment(const TlsFiles& files);  // Before any thread.
 
+// What to look at after a connection failed with this message of gRPC's.
+std::string connection_advice(const std::string& message, const TlsFiles& files);
+
 // 64 lower-case hex digits.
 std::string sha256_hex(const std::string& bytes);
 

@@ -4,8 +4,8 @@
 #include <ostream>
 
 #include "absl/strings/numbers.h"
+#include "client/commands/credentials.h"
 #include "client/output/message.h"
-#include "common/channel.h"
 
 namespace telar::client {
 
@@ -48,15 +48,11 @@ bool Context::print_message(const google::protobuf::Message& message) {
 }
 
 absl::StatusOr<std::unique_ptr<v1::Jobs::StubInterface>> make_stub(const std::string& coordinator) {
-  const size_t colon = coordinator.rfind(':');
-  int port = 0;
-  const bool host_and_port = colon != std::string::npos && colon > 0 &&
-                             absl::SimpleAtoi(coordinator.substr(colon + 1), &port) && port > 0 && port < 65536;
-  if (!host_and_port && !coordinator.starts_with("unix:")) {
-    return absl::InvalidArgumentError("--coordinator: got '" + coordinator +
-                                      "', want host:port with a port from 1 to 65535");
-  }
-  return v1::Jobs::NewStub(dial(coordinator));
+  Options options;
+  options.coordinator = coordinator;
+  auto channel = open_channel(options, nullptr);
+  if (!channel.ok()) return channel.status();
+  return v1::Jobs::NewStub(*channel);
 }
 
 std::optional<Milliseconds> parse_duration(const std::string& text) {
