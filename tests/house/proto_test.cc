@@ -40,7 +40,8 @@ std::string type_of(const FieldDescriptor& field) {
 
 void add_enum(const EnumDescriptor& one, std::set<std::string>& lines) {
   for (int i = 0; i < one.value_count(); ++i) {
-    lines.insert("value " + one.full_name() + " " + std::to_string(one.value(i)->number()) + " " + one.value(i)->name());
+    lines.insert("value " + one.full_name() + " " + std::to_string(one.value(i)->number()) + " " +
+                 one.value(i)->name());
   }
 }
 
@@ -48,8 +49,8 @@ void add_enum(const EnumDescriptor& one, std::set<std::string>& lines) {
 void add_message(const Descriptor& message, std::set<std::string>& lines) {
   for (int i = 0; i < message.field_count(); ++i) {
     const FieldDescriptor& field = *message.field(i);
-    std::string line = "field " + message.full_name() + " " + std::to_string(field.number()) + " " + field.name() + " " +
-                       type_of(field);
+    std::string line = "field " + message.full_name() + " " + std::to_string(field.number()) + " " + field.name() +
+                       " " + type_of(field);
     const auto* group = field.real_containing_oneof();
     if (group != nullptr) line += " oneof " + group->name();
     lines.insert(line);
@@ -76,9 +77,8 @@ std::set<std::string> lines_of_file(const FileDescriptor& file) {
 
 std::set<std::string> contract() {
   std::set<std::string> all;
-  for (const FileDescriptor* file :
-       {v1::JobSpec::descriptor()->file(), v1::RankPlan::descriptor()->file(), v1::Job::descriptor()->file(),
-        v1::HeartbeatRequest::descriptor()->file()}) {
+  for (const FileDescriptor* file : {v1::JobSpec::descriptor()->file(), v1::RankPlan::descriptor()->file(),
+                                     v1::Job::descriptor()->file(), v1::HeartbeatRequest::descriptor()->file()}) {
     all.merge(lines_of_file(*file));
   }
   return all;

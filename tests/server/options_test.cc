@@ -39,6 +39,38 @@ TEST(Options, AMissingValueIsAMistake) {
   EXPECT_NE(std::string(options.status().message()).find("--data: a value is missing"), std::string::npos);
 }
 
+TEST(Options, NobodyListensOpenlyByMistake) {
+  const auto mistakes = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--data", "/var/x"});
+    return std::string(parse_options(more).status().message());
+  };
+  const std::vector<std::string> tls = {"--tls-cert", "c", "--tls-key", "k", "--tls-ca", "a"};
+  for (const char* address : {"0.0.0.0:7070", "10.0.0.1:0", "[::]:7070", "coordinator.example:7070"}) {
+    EXPECT_NE(mistakes({"--listen", address}).find("--insecure-listen"), std::string::npos) << address;
+    EXPECT_EQ(mistakes({"--insecure-listen", "--listen", address}), "");
+    std::vector<std::string> secure = tls;
+    secure.insert(secure.end(), {"--tokens", "t", "--listen", address});
+    EXPECT_EQ(mistakes(secure), "");
+  }
+  for (const char* address : {"127.0.0.1:0", "localhost:7070", "[::1]:7070"}) {
+    EXPECT_EQ(mistakes({"--listen", address}), "");
+  }
+  EXPECT_NE(mistakes(tls).find("--tokens: is missing"), std::string::npos);
+  EXPECT_NE(mistakes({"--tokens", "t"}).find("must not travel in plain text"), std::string::npos);
+  EXPECT_NE(mistakes({"--insecure-listen=yes"}).find("takes no value"), std::string::npos);
+}
+
+TEST(Options, RootsAreAbsoluteAndHoldTheRuns) {
+  const auto options = parse_options({"--data", "/var/x", "--allowed-root", "/a", "--allowed-root=/var/x"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->security.allowed_roots, (std::vector<std::string>{"/a", "/var/x"}));
+  EXPECT_EQ(options->security.audit_log, "/var/x/audit.jsonl");
+  const auto wrong = parse_options({"--data", "/var/x", "--allowed-root", "data", "--allowed-root", "/a"});
+  const std::string text(wrong.status().message());
+  EXPECT_NE(text.find("'data' is not an absolute path"), std::string::npos) << text;
+  EXPECT_NE(text.find("--run-root: '/var/x/runs' is not below"), std::string::npos) << text;
+}
+
 TEST(Options, HelpNeedsNothingElse) {
   EXPECT_TRUE(parse_options({"--help"})->help);
   EXPECT_NE(usage().find("--run-root DIR"), std::string::npos);
