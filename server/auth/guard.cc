@@ -242,9 +242,6 @@ Visit::Visit(Guard* guard, const Peer& peer, const std::string& method, const Me
   entry_.resource = resource_of(request);
   entry_.request_id = text_of(request, "request_id");
   status_ = admit(peer, request, streams_out);
-  if (status_.ok()) return;
-  entry_.reason = reason(status_);
-  guard_->count_refusal(entry_.reason);
 }
 
 absl::Status Visit::admit(const Peer& peer, const Message* request, bool streams_out) {
@@ -274,12 +271,14 @@ Visit::~Visit() {
   if (stream_) guard_->streams_.close(caller_.name);
 }
 
-void Visit::end(absl::StatusCode code) {
-  const bool refused = code == absl::StatusCode::kUnauthenticated || code == absl::StatusCode::kPermissionDenied;
+void Visit::end(const absl::Status& answer) {
+  const bool refused = absl::IsUnauthenticated(answer) || absl::IsPermissionDenied(answer);
+  if (refused) entry_.reason = reason(answer);
+  if (!answer.ok() && (refused || !status_.ok())) guard_->count_refusal(reason(answer));
   const bool changes = access_ != nullptr && access_->changes;
   if (guard_->audit_ == nullptr || !(changes || refused)) return;
   entry_.caller = known_ ? &caller_ : nullptr;
-  entry_.code = absl::StatusCodeToString(code);
+  entry_.code = absl::StatusCodeToString(answer.code());
   guard_->audit_->write(entry_);
 }
 

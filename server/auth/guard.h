@@ -111,8 +111,8 @@ class Visit {
   const absl::Status& status() const { return status_; }
   const Caller& caller() const { return caller_; }
   void set_resource(const std::string& name) { entry_.resource = name; }  // What the call has made.
-  // Before the answer goes out. `code` is its status code.
-  void end(absl::StatusCode code);
+  // Before the answer goes out, with its status.
+  void end(const absl::Status& answer);
 
  private:
   absl::Status admit(const Peer& peer, const google::protobuf::Message* request, bool streams_out);

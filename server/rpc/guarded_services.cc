@@ -44,7 +44,7 @@ Status enter(Guard* guard, const char* method, ServerContext* context, const goo
     const auth::CallerScope scope(visit.caller());
     status = call(visit);
   }
-  visit.end(static_cast<absl::StatusCode>(status.error_code()));
+  visit.end(from_grpc(status));
   return status;
 }
 

@@ -1,0 +1,184 @@
+// Whatever messages arrive, in whatever order: the job manager answers, and what it holds is what it stored.
+//
+// An input is a row of calls: a byte for the method and how much of the message is put right, two for its length, then
+// the message.
+#include <spdlog/spdlog.h>
+
+#include "server/auth/limits.h"
+#include "server/jobs/job_manager.h"
+#include "tests/fakes/fake_clock.h"
+#include "tests/fuzz/input.h"
+#include "tests/server/jobs/fake_worker.h"
+
+namespace {
+
+using namespace telar;  // NOLINT: what is fuzzed.
+using fuzz::require;
+
+constexpr int kMostCalls = 64;
+
+template <typename Message>
+Message parse(std::string_view bytes) {
+  Message message;
+  message.ParsePartialFromString(std::string(bytes));  // A broken tail leaves what came before it.
+  return message;
+}
+
+class Session {
+ public:
+  explicit Session(const std::string& folder) : folder_(folder), logs_(folder + "/logs") {
+    std::filesystem::remove_all(folder);
+    std::filesystem::create_directories(folder);
+    open();
+  }
+
+  void call(uint8_t method, std::string_view bytes) {
+    right_ = (method & 0x80) != 0;
+    switch ((method & 0x7f) % 12) {
+      case 0:
+        return create(parse<v1::CreateJobRequest>(bytes));
+      case 1: {
+        auto request = parse<v1::CancelJobRequest>(bytes);
+        if (right_) request.set_name(name_);
+        (void)manager_->cancel(request);
+        return;
+      }
+      case 2: {
+        auto request = parse<v1::ListJobsRequest>(bytes);
+        (void)manager_->list(request);
+        return;
+      }
+      case 3: {
+        auto request = parse<v1::RegisterNodeRequest>(bytes);
+        if (right_) request.set_node("a");
+        (void)manager_->register_node(request);
+        return;
+      }
+      case 4:
+        return heartbeat(parse<v1::HeartbeatRequest>(bytes));
+      case 5: {
+        auto request = parse<v1::ReportEventsRequest>(bytes);
+        put_right(request);
+        (void)manager_->report_events(request);
+        return;
+      }
+      case 6: {
+        auto request = parse<v1::AppendLogRequest>(bytes);
+        put_right(request);
+        (void)manager_->append_log(request);
+        return;
+      }
+      case 7: {
+        auto request = parse<v1::PutKeyRequest>(bytes);
+        (void)manager_->put_key(right_ ? name_ : request.job(), right_ ? epoch() : request.epoch(), request.key(),
+                                request.value());
+        (void)manager_->keys(request.job(), request.epoch());
+        return;
+      }
+      case 8: {
+        auto request = parse<v1::CommitCheckpointRequest>(bytes);
+        (void)manager_->commit_checkpoint(right_ ? name_ : request.job(), right_ ? epoch() : request.epoch(),
+                                          request.step());
+        (void)manager_->last_commit(name_, epoch());
+        return;
+      }
+      case 9:
+        clock_.advance(std::chrono::milliseconds(bytes.size() * 500));
+        return manager_->tick();
+      case 10: {
+        // The well-behaved worker, so that jobs get further than to the queue.
+        (void)worker_.register_at(*manager_);
+        (void)worker_.beat(*manager_);
+        manager_->tick();
+        (void)worker_.beat(*manager_);
+        return;
+      }
+      default:
+        return reopen();
+    }
+  }
+
+  // A restart finds every job as it was told to be.
+  void reopen() {
+    const auto before = manager_->list({});
+    require(before.ok(), "jobs can be listed");
+    manager_.reset();
+    store_.reset();
+    open();
+    const auto after = manager_->list({});
+    require(after.ok() && after->SerializeAsString() == before->SerializeAsString(), "a restart changes no job");
+    for (const v1::Job& job : after->jobs()) require(manager_->events(job.name(), 0, 10'000).ok(), "events can be read");
+  }
+
+ private:
+  void open() {
+    auto store = server::store::open_sqlite({.path = folder_ + "/db"});
+    require(store.ok(), "the store opens");
+    store_ = *std::move(store);
+    auto manager = server::jobs::JobManager::open({.run_root = "/runs", .rendezvous_address = "127.0.0.1:7070"}, &clock_,
+                                                  store_.get(), &logs_, nullptr);
+    require(manager.ok(), "the manager opens");
+    manager_ = *std::move(manager);
+  }
+  void create(v1::CreateJobRequest request) {
+    (void)server::auth::find_oversize(request);
+    if (right_) {
+      request.clear_parent();
+      v1::JobSpec spec = tests::small_spec(1);
+      spec.MergeFrom(request.spec());
+      *request.mutable_spec() = spec;
+      request.mutable_spec()->mutable_resources()->set_wait_for_capacity(true);
+    }
+    const auto job = manager_->create(request);
+    if (job.ok() && !job->name().empty()) name_ = job->name();
+  }
+  void heartbeat(v1::HeartbeatRequest request) {
+    if (right_) {
+      const v1::HeartbeatRequest real = worker_.next_heartbeat();
+      request.set_node(real.node());
+      request.set_incarnation(real.incarnation());
+      request.set_sequence(real.sequence());
+      for (v1::RankStatus& rank : *request.mutable_ranks()) {
+        rank.set_job(name_);
+        rank.set_epoch(epoch());
+      }
+    }
+    (void)manager_->heartbeat(request);
+    (void)manager_->assignments(request.node());
+  }
+  template <typename Request>
+  void put_right(Request& request) {
+    if (!right_) return;
+    request.set_node("a");
+    request.set_job(name_);
+    request.set_epoch(epoch());
+  }
+  uint64_t epoch() const {
+    const auto job = manager_->get(name_);
+    return job.ok() ? job->epoch() : 0;
+  }
+
+  const std::string folder_;
+  fakes::FakeClock clock_;
+  server::store::LogStore logs_;
+  std::unique_ptr<server::store::Store> store_;
+  std::unique_ptr<server::jobs::JobManager> manager_;
+  tests::FakeWorker worker_{"a", 2};
+  std::string name_ = "projects/default/jobs/none";  // Of the last job made.
+  bool right_ = false;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const fuzz::Folder folder;
+  spdlog::set_level(spdlog::level::off);
+  fuzz::Input input(data, size);
+  Session session(folder.path("session"));
+  for (int i = 0; i < kMostCalls && !input.empty(); ++i) {
+    const uint8_t method = input.byte();
+    session.call(method, input.take(input.half()));
+  }
+  session.reopen();
+  return 0;
+}
