@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -86,7 +87,7 @@ absl::StatusOr<std::shared_ptr<TokenSource>> find_token(const Options& options) 
       return absl::InvalidArgumentError("TELAR_TOKEN is no token: it has spaces or strange characters");
     return std::make_shared<TokenSource>(token);
   }
-  if (options.token_file.empty()) return nullptr;
+  if (options.token_file.empty()) return std::shared_ptr<TokenSource>();
   return TokenSource::read(options.token_file);
 }
 

@@ -124,6 +124,7 @@ void Guard::watch() {
 }
 
 void Guard::refresh() {
+  std::lock_guard<std::mutex> one_at_a_time(refresh_mutex_);
   for (const auto& file : files_) {
     if (absl::Status status = file->refresh(); !status.ok()) {
       ++reload_failures_;

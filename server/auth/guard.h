@@ -92,7 +92,8 @@ class Guard {
   Revoked revoked_;
   std::map<std::string, uint64_t> refused_;
   bool stopping_ = false;
-  std::vector<std::unique_ptr<WatchedFile>> files_;  // refresh()'s alone.
+  std::mutex refresh_mutex_;                         // Taken before mutex_.
+  std::vector<std::unique_ptr<WatchedFile>> files_;  // Guarded by refresh_mutex_ once open() is over.
   std::atomic<uint64_t> reload_failures_{0};
   std::thread thread_;
 };

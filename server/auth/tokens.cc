@@ -59,7 +59,8 @@ class TokenReader {
     }
   }
   void read_roles(const std::string& text, Tokens::Entry& entry) {
-    for (const std::string one : absl::StrSplit(text, ',')) {
+    const std::vector<std::string> all = absl::StrSplit(text, ',');
+    for (const std::string& one : all) {
       const std::pair<std::string, std::string> pair = absl::StrSplit(one, absl::MaxSplits('=', 1));
       Role role = Role::kNone;
       if (pair.first != kEveryProject && !is_name(pair.first)) {

@@ -131,7 +131,9 @@ absl::StatusOr<std::unique_ptr<v1::Job>> JobManager::replayed(const std::string&
 
 absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request, const std::string& owner) {
   std::lock_guard<std::mutex> hold(mutex_);
-  const std::string key = request.validate_only() ? "" : request_key("create", request.request_id());
+  // Of each owner: nobody is shown another's job for repeating a request_id.
+  const std::string method = owner.empty() ? "create" : absl::StrCat("create:", owner);
+  const std::string key = request.validate_only() ? "" : request_key(method.c_str(), request.request_id());
   auto first = replayed(key);
   if (!first.ok()) return first.status();
   if (*first) return **first;
@@ -164,7 +166,7 @@ absl::StatusOr<v1::Job> JobManager::cancel(const v1::CancelJobRequest& request) 
   const std::string key = request_key("cancel", request.request_id());
   auto first = replayed(key);
   if (!first.ok()) return first.status();
-  if (*first) return **first;
+  if (*first && (*first)->name() == request.name()) return **first;
   auto record = find(request.name());
   if (!record.ok()) return record.status();
   const v1::Job::State state = (*record)->job().state();

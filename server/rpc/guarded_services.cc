@@ -1,5 +1,6 @@
 #include "server/rpc/guarded_services.h"
 
+#include <grpc/grpc_security_constants.h>
 #include <grpcpp/security/auth_context.h>
 
 #include <type_traits>

@@ -35,10 +35,12 @@ void read_safetensors(std::string_view bytes) {
   const auto file = SafetensorsFile::open(FileSystem::posix(), memory.path());
   if (!file.ok()) return;
   for (const TensorInfo& tensor : (*file)->tensors()) {
-    require(tensor.begin <= tensor.end && (*file)->data_offset() + tensor.end <= bytes.size(), "tensors are in the file");
+    require(tensor.begin <= tensor.end && (*file)->data_offset() + tensor.end <= bytes.size(),
+            "tensors are in the file");
     std::vector<std::byte> data(std::min(kMostRead, tensor.end - tensor.begin));
     require((*file)->read(tensor, 0, data).ok(), "a tensor's bytes can be read");
-    require(!(*file)->read(tensor, tensor.end - tensor.begin, std::vector<std::byte>(1)).ok(), "and no more");
+    data.resize(1);
+    require(!(*file)->read(tensor, tensor.end - tensor.begin, data).ok(), "and no more");
   }
 }
 

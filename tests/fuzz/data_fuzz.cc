@@ -18,7 +18,8 @@ void use(const telar::data::TokenSource& source, int32_t end_of_document) {
     if (!source.read(first, tokens).ok()) continue;
     for (const int32_t id : tokens) require(id >= 0 && id < kVocab, "an id that came through is below the vocabulary");
   }
-  require(!source.read(size, std::vector<int32_t>(1)).ok(), "nothing is behind the end");
+  std::vector<int32_t> one(1);
+  require(!source.read(size, one).ok(), "nothing is behind the end");
   (void)source.check_vocab(kVocab);
   const auto documents = source.documents(end_of_document);
   if (!documents.ok() || (*documents)->count() == 0) return;

@@ -59,7 +59,10 @@ std::unique_ptr<Message> request_of(const MethodDescriptor& method) {
 
 class Security : public tests::ManagerTest {
  protected:
-  static void SetUpTestSuite() { ca_ = new fakes::DevCa(folder_->path("ca"), "a b"); }
+  static void SetUpTestSuite() {
+    folder_ = new tests::Scratch;
+    ca_ = new fakes::DevCa(folder_->path("ca"), "a b");
+  }
   static void TearDownTestSuite() {
     delete ca_;
     ca_ = nullptr;
@@ -169,6 +172,8 @@ class Security : public tests::ManagerTest {
     v1::RegisterNodeRequest request;
     request.set_node(node);
     request.set_incarnation("i-" + node);
+    request.set_listen_host("127.0.0.1");
+    request.add_devices()->set_kind(v1::ResourceSpec::CPU);
     v1::RegisterNodeResponse response;
     return from_grpc(v1::Cluster::NewStub(channel)->RegisterNode(as("").get(), request, &response));
   }
@@ -185,7 +190,7 @@ class Security : public tests::ManagerTest {
   std::unique_ptr<Server> server_;
   std::shared_ptr<grpc::Channel> people_, node_a_, node_b_;
 };
-tests::Scratch* Security::folder_ = new tests::Scratch;
+tests::Scratch* Security::folder_ = nullptr;
 fakes::DevCa* Security::ca_ = nullptr;
 
 bool refused(const absl::Status& status) { return absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status); }
