@@ -25,6 +25,11 @@ std::shared_ptr<grpc::Channel> dial(const std::string& address,
   return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 
+bool is_loopback(const std::string& address) {
+  return address.rfind("127.", 0) == 0 || address.rfind("localhost:", 0) == 0 || address.rfind("[::1]:", 0) == 0 ||
+         address.rfind("unix:", 0) == 0;
+}
+
 void set_keepalive(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);

@@ -19,6 +19,9 @@ std::shared_ptr<grpc::Channel> dial(const std::string& address, const TlsFiles& 
 std::shared_ptr<grpc::Channel> dial(const std::string& address,
                                     const std::shared_ptr<grpc::ChannelCredentials>& credentials);
 
+// Whether only this machine can reach it: "127.0.0.1:7070", "localhost:7070", "[::1]:7070", "unix:/path".
+bool is_loopback(const std::string& address);
+
 // The server side of the same bargain: accepts pings every 5 s.
 void set_keepalive(grpc::ServerBuilder& builder);
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "common/channel.h"
 
 namespace telar::server {
 namespace {
@@ -181,7 +182,7 @@ absl::StatusOr<Options> parse_options(const std::vector<std::string>& arguments)
   if (options.help || options.version) return options;
   complete(options);
   check(options, mistakes);
-  check_security(options.security, options.listen, options.run_root, mistakes);
+  check_security(options.security, options.listen, options.http, options.run_root, mistakes);
   if (!mistakes.empty()) return absl::InvalidArgumentError(absl::StrJoin(mistakes, "\n"));
   return options;
 }

@@ -1,17 +1,15 @@
 #include "server/security_options.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
+#include "common/channel.h"
 #include "common/roots.h"
 
 namespace telar::server {
 
-bool is_loopback(const std::string& listen) {
-  return listen.rfind("127.", 0) == 0 || listen.rfind("localhost:", 0) == 0 || listen.rfind("[::1]:", 0) == 0 ||
-         listen.rfind("unix:", 0) == 0;
-}
-
-void check_security(const SecurityOptions& options, const std::string& listen, const std::string& run_root,
-                    std::vector<std::string>& mistakes) {
+void check_security(const SecurityOptions& options, const std::string& listen, const std::string& http,
+                    const std::string& run_root, std::vector<std::string>& mistakes) {
   const bool tls = options.tls.any();
   if (tls && options.tokens.empty()) {
     mistakes.push_back("--tokens: is missing; with --tls-cert it says which people may do what");
@@ -20,8 +18,10 @@ void check_security(const SecurityOptions& options, const std::string& listen, c
     mistakes.push_back("--tokens: goes with --tls-cert, --tls-key and --tls-ca; a token must not travel in plain text");
   }
   if (!tls && !options.revoked.empty()) mistakes.push_back("--revoked: goes with --tls-cert, --tls-key and --tls-ca");
-  if (!tls && !options.insecure_listen && !is_loopback(listen)) {
-    mistakes.push_back(absl::StrCat("--listen: ", listen,
+  const std::pair<const char*, const std::string*> addresses[] = {{"--listen", &listen}, {"--http", &http}};
+  for (const auto& [flag, address] : addresses) {
+    if (tls || options.insecure_listen || is_loopback(*address)) continue;
+    mistakes.push_back(absl::StrCat(flag, ": ", *address,
                                     " can be reached from other machines, and without --tls-cert, --tls-key, --tls-ca "
                                     "and --tokens everybody there could do everything; set those, listen on 127.0.0.1, "
                                     "or give --insecure-listen on a network where everybody is trusted"));

@@ -19,12 +19,9 @@ struct SecurityOptions {
   int user_streams = 64;
 };
 
-// "127.0.0.1:7070", "localhost:7070", "[::1]:7070", "unix:/path"
-bool is_loopback(const std::string& address);
-
-// Adds what is wrong: parts that do not go together, roots that are no absolute paths, and a port that everybody could
+// Adds what is wrong: parts that do not go together, roots that are no absolute paths, and ports that everybody could
 // reach with nobody at the door.
-void check_security(const SecurityOptions& options, const std::string& listen, const std::string& run_root,
-                    std::vector<std::string>& mistakes);
+void check_security(const SecurityOptions& options, const std::string& listen, const std::string& http,
+                    const std::string& run_root, std::vector<std::string>& mistakes);
 
 }  // namespace telar::server

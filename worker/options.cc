@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/channel.h"
 #include "common/process.h"
 
 namespace telar {
@@ -116,6 +117,7 @@ absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv) {
       ->envname("TELAR_TLS_CERT");
   app.add_option("--tls-key", options.tls.key, "Its private key")->envname("TELAR_TLS_KEY");
   app.add_option("--tls-ca", options.tls.ca, "Who signed the coordinator's certificate")->envname("TELAR_TLS_CA");
+  app.add_flag("--insecure-listen", options.insecure_listen, "Serve --http beyond this machine without --tls-cert");
   app.add_option("--allowed-root", options.allowed_roots, "Ranks read and write below it only; may be repeated")
       ->allow_extra_args(false)
       ->check(absolute);
@@ -135,6 +137,11 @@ absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv) {
   if (access(options.rank_program.c_str(), X_OK) != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("--rank-program: ", options.rank_program, " is no program that can be run"));
+  }
+  if (!options.tls.any() && !options.insecure_listen && !is_loopback(options.http)) {
+    return absl::InvalidArgumentError(absl::StrCat("--http: ", options.http,
+                                                   " can be reached from other machines; give ",
+                                                   "--tls-cert, --tls-key and --tls-ca, or --insecure-listen"));
   }
   if (options.tls.any()) {
     if (absl::Status status = check_certificate(options); !status.ok()) return status;

@@ -37,6 +37,7 @@ struct WorkerOptions {
   std::string log_level = "info";
   agent::DeviceKind device_kind = agent::DeviceKind::kAuto;
   int cpu_devices = 1;
+  bool insecure_listen = false;
   TlsFiles tls;                            // Its ranks use them, too.
   std::vector<std::string> allowed_roots;  // See common/roots.h.
   int nvlink_domain_size = 0;              // 0: all devices of the node are in one.

@@ -12,6 +12,7 @@ namespace telar::server::rpc {
 namespace {
 
 constexpr std::chrono::milliseconds kLastCalls(700);
+constexpr int kMostRequest = 4 << 20;  // Each method has its own limit below this: server/auth/access.cc.
 constexpr const char* kServices[] = {"telar.v1.Jobs", "telar.v1.Nodes", "telar.v1.Cluster", "telar.v1.Rendezvous",
                                      "telar.v1.Checkpoints"};
 
@@ -57,6 +58,7 @@ absl::Status Server::bind(const ServerOptions& options) {
   set_keepalive(builder);
   // Two coordinators on one port would share its connections, each with half of the cluster.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.SetMaxReceiveMessageSize(kMostRequest);
   int port = 0;
   builder.AddListeningPort(
       options.listen, options.tls.any() ? server_credentials(options.tls) : grpc::InsecureServerCredentials(), &port);

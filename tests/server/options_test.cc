@@ -55,6 +55,7 @@ TEST(Options, NobodyListensOpenlyByMistake) {
   for (const char* address : {"127.0.0.1:0", "localhost:7070", "[::1]:7070"}) {
     EXPECT_EQ(mistakes({"--listen", address}), "");
   }
+  EXPECT_NE(mistakes({"--http", "0.0.0.0:7071"}).find("--insecure-listen"), std::string::npos);
   EXPECT_NE(mistakes(tls).find("--tokens: is missing"), std::string::npos);
   EXPECT_NE(mistakes({"--tokens", "t"}).find("must not travel in plain text"), std::string::npos);
   EXPECT_NE(mistakes({"--insecure-listen=yes"}).find("takes no value"), std::string::npos);
