@@ -22,7 +22,7 @@ struct Caller {
   Kind kind = Kind::kAnyone;
   std::string name;                   // Of the user or node; empty for kAnyone.
   std::map<std::string, Role> roles;  // Of a person: project, or "*" for all.
-  std::string fingerprint;            // Of a node's certificate; only kept where certificates are revoked.
+  std::string fingerprint;            // Of a person's token; of a node's certificate, where some are revoked.
 
   Role role_in(const std::string& project) const;  // With what holds for every project.
   Role highest() const;                            // In whichever project.

@@ -131,7 +131,16 @@ void Guard::refresh() {
       spdlog::error("{}; what it said before stays in force", std::string(status.message()));
     }
   }
+  end_streams();
   if (audit_) audit_->flush();
+}
+
+// Under the lock, so that no stream is gone meanwhile.
+void Guard::end_streams() {
+  std::lock_guard<std::mutex> hold(mutex_);
+  for (const auto& [visit, stream] : open_streams_) {
+    if (!tokens_.holds(stream.token, clock_->wall())) stream.end();
+  }
 }
 
 absl::StatusOr<Caller> Guard::authenticate(const Peer& peer, const Access& access) const {
@@ -236,16 +245,17 @@ Guard::Figures Guard::figures() const {
   return {refused_, audit_ ? audit_->lost() : 0, reload_failures_};
 }
 
-Visit::Visit(Guard* guard, const Peer& peer, const std::string& method, const Message* request, bool streams_out)
+Visit::Visit(Guard* guard, const Peer& peer, const std::string& method, const Message* request,
+             std::function<void()> end_stream)
     : guard_(guard), access_(access_of(method)) {
   entry_.peer = peer.address;
   entry_.method = method;
   entry_.resource = resource_of(request);
   entry_.request_id = text_of(request, "request_id");
-  status_ = admit(peer, request, streams_out);
+  status_ = admit(peer, request, std::move(end_stream));
 }
 
-absl::Status Visit::admit(const Peer& peer, const Message* request, bool streams_out) {
+absl::Status Visit::admit(const Peer& peer, const Message* request, std::function<void()> end_stream) {
   if (access_ == nullptr) return denied("NO_RULE", absl::StrCat("nobody may call ", entry_.method));
   auto caller = guard_->authenticate(peer, *access_);
   if (!caller.ok()) return caller.status();
@@ -262,14 +272,19 @@ absl::Status Visit::admit(const Peer& peer, const Message* request, bool streams
   if (request != nullptr && access_->scope != Scope::kNode) {
     if (const auto found = find_oversize(*request); !found.empty()) return invalid(found);
   }
-  if (!person || !streams_out) return absl::OkStatus();
-  absl::Status status = guard_->streams_.open(caller_.name);
-  stream_ = status.ok();
-  return status;
+  if (!person || !end_stream) return absl::OkStatus();
+  if (absl::Status status = guard_->streams_.open(caller_.name); !status.ok()) return status;
+  stream_ = true;
+  std::lock_guard<std::mutex> hold(guard_->mutex_);
+  guard_->open_streams_[this] = {caller_.fingerprint, std::move(end_stream)};
+  return absl::OkStatus();
 }
 
 Visit::~Visit() {
-  if (stream_) guard_->streams_.close(caller_.name);
+  if (!stream_) return;
+  guard_->streams_.close(caller_.name);
+  std::lock_guard<std::mutex> hold(guard_->mutex_);
+  guard_->open_streams_.erase(this);
 }
 
 void Visit::end(const absl::Status& answer) {

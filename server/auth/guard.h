@@ -44,6 +44,8 @@ struct Peer {
   std::string authorization;      // Of the call: "Bearer <token>".
 };
 
+class Visit;
+
 // Thread safe. It owns a thread that looks after the files.
 class Guard {
  public:
@@ -78,6 +80,7 @@ class Guard {
   absl::Status check_placed(const Caller& caller, const google::protobuf::Message& request) const;
   void count_refusal(const std::string& reason);
   void watch();
+  void end_streams();
 
   const GuardOptions options_;
   const Clock* const clock_;
@@ -92,6 +95,11 @@ class Guard {
   Revoked revoked_;
   std::map<std::string, uint64_t> refused_;
   bool stopping_ = false;
+  struct Stream {
+    std::string token;  // Its hash.
+    std::function<void()> end;
+  };
+  std::map<const Visit*, Stream> open_streams_;      // Of people.
   std::mutex refresh_mutex_;                         // Taken before mutex_.
   std::vector<std::unique_ptr<WatchedFile>> files_;  // Guarded by refresh_mutex_ once open() is over.
   std::atomic<uint64_t> reload_failures_{0};
@@ -103,8 +111,9 @@ class Visit {
  public:
   // Admits it, or status() says why not: UNAUTHENTICATED, PERMISSION_DENIED, INVALID_ARGUMENT, RESOURCE_EXHAUSTED.
   // `method`: "telar.v1.Jobs/GetJob". `request` is null for a stream of requests: check_node() then has to see each.
+  // `end_stream`, of a stream of answers, is called from another thread when its person's token is no longer good.
   Visit(Guard* guard, const Peer& peer, const std::string& method, const google::protobuf::Message* request,
-        bool streams_out);
+        std::function<void()> end_stream);
   ~Visit();
   Visit(const Visit&) = delete;
   Visit& operator=(const Visit&) = delete;
@@ -116,7 +125,7 @@ class Visit {
   void end(const absl::Status& answer);
 
  private:
-  absl::Status admit(const Peer& peer, const google::protobuf::Message* request, bool streams_out);
+  absl::Status admit(const Peer& peer, const google::protobuf::Message* request, std::function<void()> end_stream);
 
   Guard* const guard_;
   const Access* const access_;

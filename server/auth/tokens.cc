@@ -92,7 +92,8 @@ absl::StatusOr<Tokens> Tokens::parse(const std::string& text) { return TokenRead
 
 absl::StatusOr<Caller> Tokens::find(const std::string& token, Clock::Wall now) const {
   // What a comparison's time tells of a hash is of no use: nobody can choose tokens by their hashes.
-  const auto found = by_hash_.find(sha256_hex(token));
+  const std::string hash = sha256_hex(token);
+  const auto found = by_hash_.find(hash);
   if (found == by_hash_.end()) {
     return error(absl::StatusCode::kUnauthenticated, "UNKNOWN_TOKEN", "the coordinator does not know this token");
   }
@@ -103,7 +104,12 @@ absl::StatusOr<Caller> Tokens::find(const std::string& token, Clock::Wall now) c
         absl::StrCat("the token of ", entry.user, " expired on ",
                      absl::FormatTime(absl::RFC3339_sec, absl::FromChrono(entry.expiry), absl::UTCTimeZone())));
   }
-  return Caller{Caller::Kind::kPerson, entry.user, entry.roles, ""};
+  return Caller{Caller::Kind::kPerson, entry.user, entry.roles, hash};
+}
+
+bool Tokens::holds(const std::string& hash, Clock::Wall now) const {
+  const auto found = by_hash_.find(hash);
+  return found != by_hash_.end() && found->second.expiry > now;
 }
 
 }  // namespace telar::server::auth

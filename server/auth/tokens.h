@@ -24,6 +24,8 @@ class Tokens {
 
   // UNAUTHENTICATED: UNKNOWN_TOKEN, or TOKEN_EXPIRED with its user and date.
   absl::StatusOr<Caller> find(const std::string& token, Clock::Wall now) const;
+  // Whether a token of this hash is known and not expired.
+  bool holds(const std::string& hash, Clock::Wall now) const;
   size_t size() const { return by_hash_.size(); }
 
  private:

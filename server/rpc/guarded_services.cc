@@ -3,7 +3,9 @@
 #include <grpc/grpc_security_constants.h>
 #include <grpcpp/security/auth_context.h>
 
+#include <functional>
 #include <type_traits>
+#include <utility>
 
 #include "absl/strings/str_split.h"
 #include "common/errors.h"
@@ -38,8 +40,8 @@ auth::Peer peer_of(const ServerContext& context) {
 // Runs `call` as the caller, if the guard lets it in.
 template <typename Call>
 Status enter(Guard* guard, const char* method, ServerContext* context, const google::protobuf::Message* request,
-             bool streams_out, Call call) {
-  auth::Visit visit(guard, peer_of(*context), method, request, streams_out);
+             std::function<void()> end_stream, Call call) {
+  auth::Visit visit(guard, peer_of(*context), method, request, std::move(end_stream));
   Status status = to_grpc(visit.status());
   if (status.ok()) {
     const auth::CallerScope scope(visit.caller());
@@ -53,7 +55,7 @@ template <typename Service, typename Request, typename Response>
 Status unary(Guard* guard, const char* method, Service* inner,
              Status (Service::*call)(ServerContext*, const Request*, Response*), ServerContext* context,
              const Request* request, Response* response) {
-  return enter(guard, method, context, request, false, [&](auth::Visit& visit) {
+  return enter(guard, method, context, request, {}, [&](auth::Visit& visit) {
     const Status status = (inner->*call)(context, request, response);
     if constexpr (std::is_same_v<Response, v1::Job>) {
       if (status.ok() && !response->name().empty()) visit.set_resource(response->name());
@@ -66,8 +68,9 @@ template <typename Service, typename Request, typename Response>
 Status server_stream(Guard* guard, const char* method, Service* inner,
                      Status (Service::*call)(ServerContext*, const Request*, grpc::ServerWriter<Response>*),
                      ServerContext* context, const Request* request, grpc::ServerWriter<Response>* writer) {
-  return enter(guard, method, context, request, true,
-               [&](auth::Visit&) { return (inner->*call)(context, request, writer); });
+  return enter(
+      guard, method, context, request, [context] { context->TryCancel(); },
+      [&](auth::Visit&) { return (inner->*call)(context, request, writer); });
 }
 
 // Of all projects: those that the caller may view. A page may so have fewer jobs than was asked for.
@@ -85,7 +88,7 @@ void keep_visible(const Caller& caller, v1::ListJobsResponse& response) {
 
 Status GuardedJobs::ListJobs(ServerContext* context, const v1::ListJobsRequest* request,
                              v1::ListJobsResponse* response) {
-  return enter(guard_, "telar.v1.Jobs/ListJobs", context, request, false, [&](auth::Visit& visit) {
+  return enter(guard_, "telar.v1.Jobs/ListJobs", context, request, {}, [&](auth::Visit& visit) {
     const Status status = inner_->ListJobs(context, request, response);
     if (status.ok()) keep_visible(visit.caller(), *response);
     return status;
@@ -105,7 +108,7 @@ Status GuardedJobs::ReadLog(ServerContext* context, const v1::ReadLogRequest* re
 
 Status GuardedCluster::Heartbeat(ServerContext* context,
                                  grpc::ServerReaderWriter<v1::HeartbeatResponse, v1::HeartbeatRequest>* stream) {
-  return enter(guard_, "telar.v1.Cluster/Heartbeat", context, nullptr, false,
+  return enter(guard_, "telar.v1.Cluster/Heartbeat", context, nullptr, {},
                [&](auth::Visit&) { return inner_->Heartbeat(context, stream); });
 }
 

@@ -21,7 +21,6 @@ using auth::Scope;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::MethodDescriptor;
-using grpc::StatusCode;
 using testing::HasSubstr;
 using tests::small_spec;
 
@@ -338,6 +337,29 @@ TEST_F(Security, TokensChangeWhileItRuns) {
   guard_->refresh();
   EXPECT_TRUE(list("new").ok());  // What was there before stays.
   EXPECT_EQ(guard_->figures().reload_failures, 1u);
+}
+
+TEST_F(Security, AStreamEndsWithItsToken) {
+  ASSERT_TRUE(a_.register_at(*manager_).ok());
+  const std::string name = submit(small_spec(1));
+  write("tokens", all_tokens() + line("short", "*=viewer", "2027-01-15T08:01:00Z"));
+  guard_->refresh();
+  v1::WatchJobRequest request;
+  request.set_name(name);
+  v1::WatchJobResponse response;
+  const auto stub = v1::Jobs::NewStub(people_);
+  const auto short_context = as("short"), boss_context = as("boss");
+  const auto of_short = stub->WatchJob(short_context.get(), request);
+  const auto of_boss = stub->WatchJob(boss_context.get(), request);
+  ASSERT_TRUE(of_short->Read(&response));
+  ASSERT_TRUE(of_boss->Read(&response));
+  clock_.advance(std::chrono::minutes(1));
+  guard_->refresh();
+  while (of_short->Read(&response)) {
+  }
+  EXPECT_EQ(of_short->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(of_boss->Read(&response));
+  boss_context->TryCancel();
 }
 
 TEST_F(Security, TooMuchIsRefused) {
