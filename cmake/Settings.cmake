@@ -45,6 +45,7 @@ if(UNITY OR SANITIZE)
 endif()
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
 add_compile_options(-Wno-subobject-linkage)  # Of types in anonymous namespaces, which a file included in another has.
+
 # For tests/fuzz/run.sh: everything with coverage for libFuzzer; clang only.
 option(FUZZ "Build the fuzz targets for libFuzzer" OFF)
 if(FUZZ)
