@@ -25,10 +25,10 @@ auth::Peer peer_of(const ServerContext& context) {
   peer.address = context.peer();
   const std::shared_ptr<const grpc::AuthContext> facts = context.auth_context();
   if (facts != nullptr) {
-    for (const grpc::string_ref uri : facts->FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME)) {
+    for (const grpc::string_ref& uri : facts->FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME)) {
       peer.uris.push_back(text(uri));
     }
-    for (const grpc::string_ref pem : facts->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME)) {
+    for (const grpc::string_ref& pem : facts->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME)) {
       peer.certificate = text(pem);
     }
   }

@@ -219,7 +219,9 @@ TEST_F(Security, EveryMethodOfPeopleWantsItsRoleAndNoMore) {
       const Role less = static_cast<Role>(static_cast<int>(access.role) - 1);
       EXPECT_EQ(reason(call(*method, where + auth::role_name(less))), "ROLE_REQUIRED");
     }
-    if (access.scope == Scope::kCluster) EXPECT_EQ(reason(call(*method, "admin")), "ROLE_REQUIRED");
+    if (access.scope == Scope::kCluster) {
+      EXPECT_EQ(reason(call(*method, "admin")), "ROLE_REQUIRED");
+    }
     if (access.scope == Scope::kProject || access.scope == Scope::kOwnJob) {
       EXPECT_EQ(reason(call(*method, "elsewhere")), "ROLE_REQUIRED");
     }
