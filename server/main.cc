@@ -15,6 +15,8 @@
 #include "common/process.h"
 #include "server/auth/guard.h"
 #include "server/jobs/job_manager.h"
+#include "server/jobs/log_retention.h"
+#include "server/jobs/queues_file.h"
 #include "server/jobs/scheduler.h"
 #include "server/options.h"
 #include "server/rpc/http_pages.h"
@@ -28,6 +30,8 @@ namespace {
 
 using namespace telar;          // NOLINT: the program's own names.
 using namespace telar::server;  // NOLINT
+
+constexpr std::chrono::milliseconds kLogRetention(30'000);
 
 int refuse(ExitCode code, const absl::Status& status) {
   std::cerr << "telar-coordinator: " << std::string(status.message()) << "\n";
@@ -77,6 +81,22 @@ absl::Status write_port_file(const std::string& path, const std::string& listen,
   return absl::PermissionDeniedError(absl::StrCat("--port-file: cannot write ", path));
 }
 
+absl::StatusOr<std::vector<jobs::QueueConfig>> queues_of(const Options& options) {
+  if (!options.queues.empty()) return jobs::read_queues(options.queues);
+  return std::vector<jobs::QueueConfig>{{.name = jobs::kDefaultQueue}};
+}
+
+// A file with mistakes changes nothing.
+void reload_queues(const Options& options, jobs::JobManager& manager) {
+  auto queues = queues_of(options);
+  if (!queues.ok()) {
+    spdlog::error("the queues stay as they are: {}", std::string(queues.status().message()));
+    return;
+  }
+  spdlog::info("queues: {} read again from {}", queues->size(), options.queues);
+  manager.set_queues(*std::move(queues));
+}
+
 int run(const Options& options) {
   init_logging("telar-coordinator", options.log_level);
   if (options.security.tls.any()) {
@@ -91,12 +111,20 @@ int run(const Options& options) {
                                    .on_commit = [&metrics](double seconds) { metrics.on_commit(seconds); },
                                    .failpoint = {}});
   if (!store.ok()) return refuse(kStoreUnusable, store.status());
-  store::LogStore logs(options.data + "/logs");
+  store::LogStore logs(options.data + "/logs",
+                       {.rank_bytes = options.log_rank_bytes,
+                        .total_bytes = options.log_total_bytes,
+                        .on_missing = [&metrics](uint64_t bytes) { metrics.on_missing_log(bytes); }});
+  auto queues = queues_of(options);
+  if (!queues.ok()) return refuse(kUsage, queues.status());
   auto manager = jobs::JobManager::open({.run_root = options.run_root,
                                          .rendezvous_address = rendezvous_address(options, options.listen),
                                          .heartbeat_interval = options.heartbeat_interval,
                                          .lease = options.lease,
                                          .stop_grace = options.stop_grace,
+                                         .receipt_deadline = options.receipt_deadline,
+                                         .queues = *queues,
+                                         .patience = options.gang_patience,
                                          .allowed_roots = options.security.allowed_roots},
                                         &clock, store->get(), &logs, &metrics);
   if (!manager.ok()) return refuse(kStoreUnusable, manager.status());
@@ -116,6 +144,7 @@ int run(const Options& options) {
   if (!server.ok()) return refuse(kCannotBind, server.status());
   // With port 0 the address is known only now; no worker can have dialled it before.
   (*manager)->set_rendezvous_address(rendezvous_address(options, (*server)->address()));
+  auto retention = std::make_unique<jobs::LogRetention>(manager->get(), kLogRetention);
   auto scheduler = std::make_unique<jobs::Scheduler>(manager->get(), [] { notify_systemd("WATCHDOG=1"); });
 
   const std::string http_address = absl::StrCat(host_of(options.http), ":", (*http)->port());
@@ -127,12 +156,15 @@ int run(const Options& options) {
   notify_systemd(absl::StrCat("READY=1\nSTATUS=serving on ", (*server)->address()));
 
   int signal = wait_for_signal();
-  while (signal == SIGHUP || signal == SIGUSR1) signal = wait_for_signal();  // Nothing to reload.
+  for (; signal == SIGHUP || signal == SIGUSR1; signal = wait_for_signal()) {
+    if (signal == SIGHUP) reload_queues(options, **manager);
+  }
   spdlog::info("signal {}: stopping; jobs go on without the coordinator", signal);
   notify_systemd("STOPPING=1");
   (*server)->stop();  // No new requests; streams end.
   scheduler.reset();  // No new placements.
-  http->reset();      // Scraped to the end.
+  retention.reset();
+  http->reset();  // Scraped to the end.
   manager->reset();
   store->reset();  // Everything acknowledged is in it already.
   return kStopped;

@@ -4,7 +4,6 @@
 #include <ostream>
 
 #include "absl/strings/numbers.h"
-#include "client/commands/credentials.h"
 #include "client/output/message.h"
 
 namespace telar::client {
@@ -45,14 +44,6 @@ bool Context::print_message(const google::protobuf::Message& message) {
     return false;
   }
   return true;
-}
-
-absl::StatusOr<std::unique_ptr<v1::Jobs::StubInterface>> make_stub(const std::string& coordinator) {
-  Options options;
-  options.coordinator = coordinator;
-  auto channel = open_channel(options, nullptr);
-  if (!channel.ok()) return channel.status();
-  return v1::Jobs::NewStub(*channel);
 }
 
 std::optional<Milliseconds> parse_duration(const std::string& text) {

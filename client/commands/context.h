@@ -63,6 +63,7 @@ struct Context {
   const Clock& clock;
   Interrupt& interrupt;
   std::unique_ptr<v1::Jobs::StubInterface> jobs;
+  std::unique_ptr<v1::Nodes::StubInterface> nodes = nullptr;
   // After UNAUTHENTICATED: whether it is worth one more try. Empty: it never is.
   std::function<bool()> renew_token = {};
 
@@ -76,9 +77,6 @@ struct Context {
   // With -o json or yaml prints the message and returns true.
   bool print_message(const google::protobuf::Message& message);
 };
-
-// Checks "host:port" (or "unix:path") and makes the stub, in plain text; connects to nothing yet.
-absl::StatusOr<std::unique_ptr<v1::Jobs::StubInterface>> make_stub(const std::string& coordinator);
 
 // "90", "90s", "1.5m", "2h", "250ms"; a bare number counts seconds. Positive, at most a year.
 std::optional<Milliseconds> parse_duration(const std::string& text);

@@ -1,4 +1,5 @@
-// Opening, storing, and what people ask for. Workers: job_manager_workers.cc. The queue: job_manager_queue.cc.
+// Opening, storing, and what people look at. What they ask for: job_manager_requests.cc, job_manager_array.cc, and
+// job_manager_nodes.cc. Workers: job_manager_workers.cc. The queue: job_manager_queue.cc.
 #include "server/jobs/job_manager.h"
 
 #include <algorithm>
@@ -6,27 +7,18 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/errors.h"
-#include "common/process.h"
-#include "common/roots.h"
 #include "server/cluster/times.h"
 #include "server/jobs/admission.h"
 #include "server/jobs/assignments.h"
 #include "server/jobs/epoch.h"
-#include "server/jobs/progress.h"
 #include "server/jobs/transitions.h"
-#include "worker/plan/resolve.h"
 
 namespace telar::server::jobs {
 namespace {
 
-constexpr int kIdCharacters = 8;
 constexpr int kDefaultPage = 50;
 constexpr int kMostPage = 1000;
 constexpr size_t kLogChunk = 64 << 10;
-
-std::string request_key(const char* method, const std::string& request_id) {
-  return request_id.empty() ? "" : absl::StrCat(method, ":", request_id);
-}
 
 absl::Status not_found(const std::string& name) {
   return error(absl::StatusCode::kNotFound, "JOB_NOT_FOUND", absl::StrCat("job '", name, "' does not exist"));
@@ -37,6 +29,7 @@ absl::Status not_found(const std::string& name) {
 JobManager::JobManager(JobOptions options, const Clock* clock, store::Store* store, store::LogStore* logs,
                        Observer* observer)
     : options_(std::move(options)),
+      roots_(options_.allowed_roots),
       clock_(clock),
       store_(store),
       logs_(logs),
@@ -64,7 +57,10 @@ absl::Status JobManager::replay() {
     }
     apply(JobRecord(), record);
   }
-  return absl::OkStatus();
+  auto settings = store_->settings(kQuarantinePrefix);
+  if (!settings.ok()) return settings.status();
+  if (absl::Status status = devices_.load(*settings); !status.ok()) return status;
+  return replay_nodes();
 }
 
 absl::StatusOr<const JobRecord*> JobManager::find(const std::string& name) const {
@@ -80,7 +76,7 @@ absl::Status JobManager::commit(Draft& draft) {
   auto batch = draft.finish();
   if (!batch.ok()) return batch.status();
   if (absl::Status status = store_->commit(*batch); !status.ok()) return status;
-  const auto known = jobs_.find(batch->job.id);
+  const auto known = jobs_.find(batch->job->id);
   const JobRecord before = known == jobs_.end() ? JobRecord() : known->second;
   apply(before, draft.record());
   if (observer_ != nullptr && draft.restarted()) observer_->on_restart(*draft.restarted());
@@ -93,12 +89,14 @@ void JobManager::apply(const JobRecord& before, const JobRecord& after) {
   const v1::Job& job = after.job();
   const std::string id = job_id(job.name());
   jobs_[id] = after;
+  if (before.job().state() != job.state()) last_round_seen_ = {};  // Others may depend on it.
   by_order_[after.order()] = id;
   if (job.state() == v1::Job::QUEUED) {
-    queued_[after.order()] = id;
+    line_.put(after);
   } else {
-    queued_.erase(after.order());
+    line_.remove(after.order());
   }
+  plan_retry(before, after);
   if (placed(job.state())) {
     if (before.job().epoch() != job.epoch()) {
       for (const v1::RankPlacement& place : job.placement()) cluster_.hold(place.node(), place.device(), job.name());
@@ -119,76 +117,43 @@ void JobManager::bump(const v1::Job& job) {
   for (const v1::RankPlacement& place : job.placement()) versions_[place.node()] = ++next_version_;
 }
 
-absl::StatusOr<std::unique_ptr<v1::Job>> JobManager::replayed(const std::string& request) const {
-  if (request.empty()) return std::unique_ptr<v1::Job>();
-  auto answer = store_->answer(request);
-  if (!answer.ok()) return answer.status();
-  if (!answer->has_value()) return std::unique_ptr<v1::Job>();
-  auto job = std::make_unique<v1::Job>();
-  if (!job->ParseFromString(**answer)) return absl::DataLossError(absl::StrCat("store: answer ", request));
-  return job;
+absl::StatusOr<bool> JobManager::replayed(const std::string& request, google::protobuf::Message& answer) const {
+  if (request.empty()) return false;
+  auto stored = store_->answer(request);
+  if (!stored.ok()) return stored.status();
+  if (!stored->has_value()) return false;
+  if (!answer.ParseFromString(**stored)) return absl::DataLossError(absl::StrCat("store: answer ", request));
+  return true;
 }
 
-absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request, const std::string& owner) {
-  std::lock_guard<std::mutex> hold(mutex_);
-  // Of each owner: nobody is shown another's job for repeating a request_id.
-  const std::string method = owner.empty() ? "create" : absl::StrCat("create:", owner);
-  const std::string key = request.validate_only() ? "" : request_key(method.c_str(), request.request_id());
-  auto first = replayed(key);
-  if (!first.ok()) return first.status();
-  if (*first) return **first;
-  if (absl::Status status = admit(request, cluster_, Roots(options_.allowed_roots)); !status.ok()) return status;
-
-  JobRecord record;
-  v1::Job& job = *record.mutable_job();
-  *job.mutable_spec() = request.spec();
-  job.set_parameters(plan::parameter_count(request.spec().model()));
-  begin_progress(record);
-  if (request.validate_only()) return job;
-
-  std::string id = random_id(kIdCharacters);
-  while (jobs_.count(id) != 0) id = random_id(kIdCharacters);
-  job.set_name(absl::StrCat(project_of(request.parent()), "/jobs/", id));
-  job.set_uid(uuid4());
-  job.set_owner(owner);
-  job.set_run_dir(absl::StrCat(options_.run_root, "/", id));
-  record.set_order(by_order_.empty() ? 1 : by_order_.rbegin()->first + 1);
-  Draft draft(std::move(record), clock_->wall());
-  *draft.job().mutable_create_time() = cluster::to_timestamp(draft.now());
-  draft.transition(v1::Job::QUEUED, "submitted");
-  draft.set_answer(key);
-  if (absl::Status status = commit(draft); !status.ok()) return status;
-  return draft.job();
+double JobManager::run_seconds(const JobRecord& record) const {
+  if (!record.has_running_since()) return record.job().run_seconds();
+  const std::chrono::duration<double> ran = clock_->wall() - cluster::to_wall(record.running_since());
+  return record.job().run_seconds() + std::max(0.0, ran.count());
 }
 
-absl::StatusOr<v1::Job> JobManager::cancel(const v1::CancelJobRequest& request) {
-  std::lock_guard<std::mutex> hold(mutex_);
-  const std::string key = request_key("cancel", request.request_id());
-  auto first = replayed(key);
-  if (!first.ok()) return first.status();
-  if (*first && (*first)->name() == request.name()) return **first;
-  auto record = find(request.name());
-  if (!record.ok()) return record.status();
-  const v1::Job::State state = (*record)->job().state();
-  if (state == v1::Job::SUCCEEDED || state == v1::Job::FAILED) {
-    return error(absl::StatusCode::kFailedPrecondition, "JOB_TERMINAL",
-                 absl::StrCat("job '", request.name(), "' is ", v1::Job::State_Name(state),
-                              "; only a job that is not "
-                              "over can be cancelled"));
+v1::Job JobManager::shown(const JobRecord& record) const {
+  v1::Job job = record.job();
+  job.set_run_seconds(run_seconds(record));
+  const Waiter* waiter = line_.find(record.order());
+  if (waiter == nullptr || !explainer_) return job;
+  auto waiting = explainer_->explain(*waiter, line_.request(waiter->request));
+  if (!waiting) return job;
+  if (waiting->reason() == v1::Waiting::DEPENDENCY) {
+    waiting->set_message(dependency_that(Dependence::kWaits, job).value_or("what it comes after is over by now"));
+    waiting->set_unblock("what it comes after gets so far");
   }
-  Draft draft = draft_of(job_id(request.name()));
-  jobs::cancel(draft);
-  draft.set_answer(key);
-  if (!draft.changed() && key.empty()) return draft.job();
-  if (absl::Status status = commit(draft); !status.ok()) return status;
-  return draft.job();
+  // While it backs off, what failed is worth more.
+  if (waiting->reason() != v1::Waiting::BACKOFF) job.set_message(waiting->message());
+  *job.mutable_waiting() = *std::move(waiting);
+  return job;
 }
 
 absl::StatusOr<v1::Job> JobManager::get(const std::string& name) const {
   std::lock_guard<std::mutex> hold(mutex_);
   auto record = find(name);
   if (!record.ok()) return record.status();
-  return (*record)->job();
+  return shown(**record);
 }
 
 absl::StatusOr<v1::ListJobsResponse> JobManager::list(const v1::ListJobsRequest& request) const {
@@ -213,14 +178,15 @@ absl::StatusOr<v1::ListJobsResponse> JobManager::list(const v1::ListJobsRequest&
   uint64_t last = 0;
   for (auto entry = by_order_.rbegin(); entry != by_order_.rend(); ++entry) {
     if (entry->first >= below) continue;
-    const v1::Job& job = jobs_.at(entry->second).job();
+    const JobRecord& record = jobs_.at(entry->second);
+    const v1::Job& job = record.job();
     if (!request.parent().empty() && job.name().rfind(request.parent() + "/jobs/", 0) != 0) continue;
     if (!states.empty() && states.count(job.state()) == 0) continue;
     if (response.jobs_size() == most) {
       response.set_next_page_token(absl::StrCat(absl::Hex(last)));
       break;
     }
-    *response.add_jobs() = job;
+    *response.add_jobs() = shown(record);
     last = entry->first;
   }
   return response;
@@ -233,7 +199,7 @@ absl::StatusOr<EventPage> JobManager::events(const std::string& name, uint64_t a
     std::lock_guard<std::mutex> hold(mutex_);
     auto record = find(name);
     if (!record.ok()) return record.status();
-    page.job = (*record)->job();
+    page.job = shown(**record);
     last = (*record)->last_sequence();
   }
   uint64_t sent = after;
@@ -251,8 +217,8 @@ absl::StatusOr<EventPage> JobManager::events(const std::string& name, uint64_t a
   return page;
 }
 
-absl::StatusOr<std::string> JobManager::read_log(const std::string& name, uint64_t epoch, uint32_t rank,
-                                                 uint64_t offset) const {
+absl::StatusOr<store::LogStore::Piece> JobManager::read_log(const std::string& name, uint64_t epoch, uint32_t rank,
+                                                            uint64_t offset) const {
   {
     std::lock_guard<std::mutex> hold(mutex_);
     if (auto record = find(name); !record.ok()) return record.status();

@@ -17,8 +17,13 @@
 #include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "server/cluster/cluster.h"
+#include "server/jobs/admission.h"
 #include "server/jobs/change_signal.h"
+#include "server/jobs/dependencies.h"
+#include "server/jobs/device_watch.h"
 #include "server/jobs/draft.h"
+#include "server/jobs/queue.h"
+#include "server/jobs/waiting.h"
 #include "server/store/log_store.h"
 #include "server/store/store.h"
 #include "telar/v1/cluster.pb.h"
@@ -31,8 +36,11 @@ struct JobOptions {
   std::string rendezvous_address;  // Where ranks reach the Rendezvous service; see set_rendezvous_address().
   std::chrono::milliseconds heartbeat_interval{2'000};
   std::chrono::milliseconds lease{10'000};
-  std::chrono::milliseconds stop_grace{15'000};  // From SIGTERM to SIGKILL, where the job does not say.
-  std::vector<std::string> allowed_roots;        // What specs may name paths below; empty: anything.
+  std::chrono::milliseconds stop_grace{15'000};        // From SIGTERM to SIGKILL, where the job does not say.
+  std::chrono::milliseconds receipt_deadline{60'000};  // From the last rank's end to the last node's receipt.
+  std::vector<QueueConfig> queues = {{.name = kDefaultQueue}};
+  std::chrono::milliseconds patience{300'000};  // See RoundInput.
+  std::vector<std::string> allowed_roots;       // What specs may name paths below; empty: anything.
 };
 
 // Told of what only counters keep. Called under the manager's lock: be quick, call nothing back.
@@ -58,13 +66,31 @@ class JobManager {
                                                           store::LogStore* logs, Observer* observer);
 
   // For people.
+  // `owner`: whose it is; empty: nobody is known. A request_id counts for its owner alone.
   absl::StatusOr<v1::Job> create(v1::CreateJobRequest request, const std::string& owner = "");
+  // The jobs of the answer have no spec: there may be ten thousand.
+  absl::StatusOr<v1::CreateJobArrayResponse> create_array(v1::CreateJobArrayRequest request,
+                                                          const std::string& owner = "");
+  absl::StatusOr<v1::Job> update(const v1::UpdateJobRequest& request);
+  v1::ListQueuesResponse queues() const;
   absl::StatusOr<v1::Job> cancel(const v1::CancelJobRequest& request);
   absl::StatusOr<v1::Job> get(const std::string& name) const;
   absl::StatusOr<v1::ListJobsResponse> list(const v1::ListJobsRequest& request) const;
   absl::StatusOr<EventPage> events(const std::string& name, uint64_t after, int limit) const;
-  absl::StatusOr<std::string> read_log(const std::string& name, uint64_t epoch, uint32_t rank, uint64_t offset) const;
+  absl::StatusOr<store::LogStore::Piece> read_log(const std::string& name, uint64_t epoch, uint32_t rank,
+                                                  uint64_t offset) const;
+  // Gives room to the logs of newer jobs; see LogStore::remove_old(). May take long; call it now and then.
+  void remove_old_logs();
   std::vector<v1::Node> nodes() const;
+  // Gives a device back to the scheduler, and returns its node. NOT_FOUND (NODE_NOT_FOUND, DEVICE_NOT_FOUND);
+  // FAILED_PRECONDITION (STILL_THERE): its worker reports the reason still.
+  absl::StatusOr<v1::Node> release_device(const v1::ReleaseDeviceRequest& request);
+
+  // For operators: OPEN, CORDONED or DRAINING. `answer` (may be empty) is the key that the answer is kept under.
+  absl::StatusOr<v1::Node> set_scheduling(const std::string& node, v1::Node::Scheduling scheduling,
+                                          const std::string& reason, const std::string& answer);
+  // What is in the --queues file now.
+  void set_queues(std::vector<QueueConfig> queues);
 
   // For workers.
   absl::StatusOr<v1::RegisterNodeResponse> register_node(const v1::RegisterNodeRequest& request);
@@ -109,6 +135,7 @@ class JobManager {
 
   // All below want mutex_ held.
   absl::Status replay();
+  absl::Status replay_nodes();
   absl::StatusOr<const JobRecord*> find(const std::string& name) const;
   // The record, if this epoch is the current one and rank 0 of it may be alive.
   absl::StatusOr<const JobRecord*> find_saving(const std::string& job, uint64_t epoch) const;
@@ -117,19 +144,54 @@ class JobManager {
   // The record, if this rank of this epoch may still send: it is placed there, and neither closed nor lost.
   absl::StatusOr<const JobRecord*> find_open(const std::string& job, uint64_t epoch, uint32_t rank,
                                              const std::string& node) const;
-  absl::StatusOr<std::unique_ptr<v1::Job>> replayed(const std::string& request) const;
+  // Whether the request was answered before; `answer` is that answer then.
+  absl::StatusOr<bool> replayed(const std::string& request, google::protobuf::Message& answer) const;
+  // The job as people see it: with why it waits, and how long it runs by now.
+  v1::Job shown(const JobRecord& record) const;
+  double run_seconds(const JobRecord& record) const;  // By now.
+  // The first of its dependencies that is so, in words.
+  std::optional<std::string> dependency_that(Dependence is, const v1::Job& job) const;
+  absl::Status check_etag(const JobRecord& record, const std::string& etag) const;
+  // A new job of a complete spec, named and in the queue, but nowhere stored yet.
+  Draft submitted(const std::string& project, const std::string& owner, const v1::JobSpec& spec, const std::string& id,
+                  uint64_t order) const;
+  std::string new_id() const;
+  uint64_t next_order() const { return by_order_.empty() ? 1 : by_order_.rbegin()->first + 1; }
+  // Fills in where the job would start now, or why it would not.
+  void try_out(const JobRecord& record, v1::Job& job);
+  v1::CreateJobArrayResponse tried_out(const std::vector<Draft>& drafts);
+  absl::Status check_move(const JobRecord& record, const std::string& to) const;
+  SchedulingContext scheduling_context() const;
   // Settles, stores, and only then lets the change count.
   absl::Status commit(Draft& draft);
   void apply(const JobRecord& before, const JobRecord& after);
   void bump(const v1::Job& job);
+  void plan_retry(const JobRecord& before, const JobRecord& after);
   Draft draft_of(const std::string& id) const;
   void observe_node(Draft& draft, const v1::HeartbeatRequest& request);
   bool has_strangers(const v1::HeartbeatRequest& request) const;
+  // Faults and what is left on devices: quarantine, and the end of what runs there.
+  absl::Status observe_devices(const v1::HeartbeatRequest& request);
+  absl::Status take_finding(const std::string& node, const DeviceWatch::Finding& finding);
+  absl::Status change_devices(const DeviceWatch::Changes& changes);
+  void give_up_receipts();
+  // After bytes of a log came or were given up: says on the job how many are missing, if any are.
+  absl::Status note_missing_log(const v1::AppendLogRequest& request);
   void expire_leases();
+  // Time limits, drains, and dependencies that cannot hold any more.
+  void enforce();
+  std::string draining_node(const v1::Job& job) const;  // One that it has ranks on; empty: none.
   void place_queued();
-  bool place_one(const std::string& id, const cluster::Cluster::Count& count);
+  RoundView view() const;
+  Holder holder_of(const JobRecord& record, const cluster::Inventory& inventory, Clock::Wall now) const;
+  RoundInput round_input(const RoundView& view, const std::set<uint64_t>& held_back) const;
+  std::set<uint64_t> held_back() const;
+  std::unique_ptr<Explainer> explainer_of(RoundView view) const;  // Names jobs as they are now.
+  void start(const Start& start, RoundView& view);
+  void preempt(const Preemption& preemption);
 
-  JobOptions options_;  // Constant but for rendezvous_address, which mutex_ guards.
+  JobOptions options_;  // Constant but for rendezvous_address and queues, which mutex_ guards.
+  const Roots roots_;
   const Clock* const clock_;
   store::Store* const store_;
   store::LogStore* const logs_;
@@ -139,18 +201,23 @@ class JobManager {
   mutable std::mutex mutex_;
   // Guarded by mutex_:
   cluster::Cluster cluster_;
-  std::map<std::string, JobRecord> jobs_;       // By id.
-  std::map<uint64_t, std::string> by_order_;    // Submit order -> id.
-  std::map<uint64_t, std::string> queued_;      // The QUEUED among them.
-  std::set<std::string> placed_;                // Ids of those that have, or may have, processes.
-  std::map<std::string, uint64_t> versions_;    // Of each node's assignments.
-  uint64_t next_version_;                       // Above those of any former life of the coordinator.
-  std::map<std::string, uint64_t> last_heard_;  // Node -> sequence of its last heartbeat.
+  DeviceWatch devices_{&cluster_.quarantine()};
+  std::map<std::string, JobRecord> jobs_;     // By id.
+  std::map<uint64_t, std::string> by_order_;  // Submit order -> id.
+  Line line_;                                 // The QUEUED among them.
+  std::unique_ptr<Explainer> explainer_;      // Of the last round; null before the first.
+  Clock::Steady last_round_;
+  std::pair<uint64_t, uint64_t> last_round_seen_;  // Versions of cluster_ and line_ behind it.
+  std::set<std::string> placed_;                   // Ids of those that have, or may have, processes.
+  std::map<std::string, uint64_t> versions_;       // Of each node's assignments.
+  uint64_t next_version_;                          // Above those of any former life of the coordinator.
+  std::set<std::string> heard_;                    // Nodes that sent a heartbeat since they registered.
   struct StopTold {
     uint64_t epoch = 0;
-    std::map<std::string, uint64_t> at;  // Node -> the heartbeat that was first answered by STOP.
+    std::map<std::string, Clock::Steady> at;  // Node -> when an answer first said STOP.
   };
-  std::map<std::string, StopTold> stops_;  // Job id -> who was told to stop.
+  std::map<std::string, StopTold> stops_;          // Job id -> who was told to stop.
+  std::map<std::string, Clock::Steady> retry_at_;  // Job id -> not before; retry_time, whatever happens to the wall's.
 };
 
 }  // namespace telar::server::jobs

@@ -23,6 +23,7 @@ class Metrics final : public jobs::Observer {
   void on_restart(v1::FailureClass cause) override;
   void on_placed(double queue_seconds) override;
   void on_commit(double seconds);
+  void on_missing_log(uint64_t bytes) { missing_log_.Increment(static_cast<double>(bytes)); }
   void on_call(const std::string& method, double seconds);
 
   // Further figures, asked for at each render(). Before the first one.
@@ -38,6 +39,7 @@ class Metrics final : public jobs::Observer {
   prometheus::Family<prometheus::Histogram>& calls_;
   prometheus::Histogram& queue_wait_;
   prometheus::Histogram& commits_;
+  prometheus::Counter& missing_log_;
   std::vector<std::function<std::vector<prometheus::MetricFamily>()>> sources_;
 };
 

@@ -32,6 +32,7 @@ Server::Server(const ServerOptions& options, jobs::JobManager* manager, Metrics*
       rendezvous_({.put = [manager](const auto&... arguments) { return manager->put_key(arguments...); },
                    .all = [manager](const auto&... arguments) { return manager->keys(arguments...); }}),
       jobs_(manager, metrics, options.stream_heartbeat),
+      nodes_(manager, metrics),
       cluster_(manager, metrics, guard_),
       rendezvous_service_(&rendezvous_, metrics),
       checkpoints_(manager, metrics),

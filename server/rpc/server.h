@@ -15,6 +15,7 @@
 #include "server/rpc/guarded_services.h"
 #include "server/rpc/jobs_service.h"
 #include "server/rpc/metrics.h"
+#include "server/rpc/nodes_service.h"
 #include "server/rpc/rendezvous.h"
 
 namespace telar::server::rpc {
@@ -48,10 +49,10 @@ class Server {
   auth::Guard* const guard_;
   Rendezvous rendezvous_;
   JobsService jobs_;
+  NodesService nodes_;
   ClusterService cluster_;
   RendezvousService rendezvous_service_;
   CheckpointsService checkpoints_;
-  v1::Nodes::Service nodes_;
   // What gRPC calls: each of the above behind the guard.
   GuardedJobs guarded_jobs_;
   GuardedNodes guarded_nodes_;

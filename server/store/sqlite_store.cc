@@ -9,12 +9,13 @@
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
+#include "common/fault_point.h"
 #include "server/store/store.h"
 
 namespace telar::server::store {
 namespace {
 
-constexpr int kSchema = 1;
+constexpr int kSchema = 2;
 constexpr const char* kTables = R"(
 CREATE TABLE jobs (id TEXT PRIMARY KEY, blob BLOB NOT NULL);
 CREATE TABLE events (job TEXT NOT NULL, sequence INTEGER NOT NULL, step INTEGER NOT NULL, blob BLOB NOT NULL,
@@ -23,6 +24,10 @@ CREATE TABLE streams (job TEXT NOT NULL, epoch INTEGER NOT NULL, rank INTEGER NO
                       PRIMARY KEY (job, epoch, rank)) WITHOUT ROWID;
 CREATE TABLE answers (request TEXT PRIMARY KEY, blob BLOB NOT NULL);
 )";
+// What each later schema has more; [0] is what schema 2 adds to 1.
+constexpr const char* kSteps[] = {
+    "CREATE TABLE settings (key TEXT PRIMARY KEY, blob BLOB NOT NULL) WITHOUT ROWID;",
+};
 
 absl::Status failure(sqlite3* database, const std::string& path, const std::string& doing) {
   const int code = sqlite3_extended_errcode(database);
@@ -87,13 +92,18 @@ class SqliteStore final : public Store {
   }
 
   absl::Status open();
-  absl::Status commit(const Batch& batch) override;
+  absl::Status commit(const Batch& batch) override { return commit_rows(&batch, 1); }
+  absl::Status commit_all(const std::vector<Batch>& batches) override {
+    return commit_rows(batches.data(), batches.size());
+  }
   absl::StatusOr<std::vector<JobRow>> jobs() override;
   absl::StatusOr<std::vector<EventRow>> events(const std::string& job, uint64_t after, int limit) override;
   absl::StatusOr<uint64_t> next_line(const std::string& job, uint64_t epoch, uint32_t rank) override;
+  absl::StatusOr<std::vector<SettingRow>> settings(const std::string& prefix) override;
   absl::StatusOr<std::optional<std::string>> answer(const std::string& request) override;
 
  private:
+  absl::Status commit_rows(const Batch* batches, size_t count);
   absl::Status lock();
   absl::Status create_or_check_schema();
   absl::Status run(const char* sql, const char* doing) {
@@ -105,9 +115,12 @@ class SqliteStore final : public Store {
     return failure(database_, options_.path, doing);
   }
   absl::Status write(const Batch& batch);
+  absl::Status write_job(const Batch& batch);
   absl::Status write_events(const Batch& batch);
+  absl::Status write_settings(const Batch& batch);
   void reach(const char* point) {
     if (options_.failpoint) options_.failpoint(point);
+    fault_point("coordinator.store", point).IgnoreError();
   }
 
   const SqliteOptions options_;
@@ -166,6 +179,13 @@ absl::Status SqliteStore::create_or_check_schema() {
     if (absl::Status status = run("INSERT INTO schema VALUES (1)", "write the schema version"); !status.ok()) {
       return status;
     }
+    version = 1;
+  }
+  for (; version < kSchema; ++version) {
+    if (absl::Status status = run(kSteps[version - 1], "create tables"); !status.ok()) return status;
+    if (absl::Status status = run("UPDATE schema SET version=version+1", "write the schema version"); !status.ok()) {
+      return status;
+    }
   }
   return run("COMMIT", "commit");
 }
@@ -173,46 +193,63 @@ absl::Status SqliteStore::create_or_check_schema() {
 absl::Status SqliteStore::write_events(const Batch& batch) {
   if (batch.step_stride) {
     Statement thin(database_, "DELETE FROM events WHERE job=? AND step>0 AND step%?!=0");
-    thin.text(batch.job.id).number(*batch.step_stride);
+    thin.text(batch.job->id).number(*batch.step_stride);
     if (absl::Status status = finish(thin, "thin out events"); !status.ok()) return status;
   }
   for (uint64_t sequence : batch.erase_events) {
     Statement erase(database_, "DELETE FROM events WHERE job=? AND sequence=?");
-    erase.text(batch.job.id).number(sequence);
+    erase.text(batch.job->id).number(sequence);
     if (absl::Status status = finish(erase, "erase an event"); !status.ok()) return status;
   }
   for (const EventRow& event : batch.events) {
     Statement insert(database_, "INSERT INTO events VALUES (?,?,?,?)");
-    insert.text(batch.job.id).number(event.sequence).number(event.step).blob(event.blob);
+    insert.text(batch.job->id).number(event.sequence).number(event.step).blob(event.blob);
     if (absl::Status status = finish(insert, "write an event"); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
-absl::Status SqliteStore::write(const Batch& batch) {
+absl::Status SqliteStore::write_job(const Batch& batch) {
   Statement job(database_, "INSERT OR REPLACE INTO jobs VALUES (?,?)");
-  job.text(batch.job.id).blob(batch.job.blob);
+  job.text(batch.job->id).blob(batch.job->blob);
   if (absl::Status status = finish(job, "write a job"); !status.ok()) return status;
   if (absl::Status status = write_events(batch); !status.ok()) return status;
-  if (batch.stream) {
-    Statement stream(database_, "INSERT OR REPLACE INTO streams VALUES (?,?,?,?)");
-    stream.text(batch.job.id).number(batch.stream->epoch).number(batch.stream->rank).number(batch.stream->next_line);
-    if (absl::Status status = finish(stream, "write an offset"); !status.ok()) return status;
-  }
-  if (batch.answer) {
-    Statement answer(database_, "INSERT INTO answers VALUES (?,?)");
-    answer.text(batch.answer->request).blob(batch.answer->blob);
-    if (absl::Status status = finish(answer, "write an answer"); !status.ok()) return status;
+  if (!batch.stream) return absl::OkStatus();
+  Statement stream(database_, "INSERT OR REPLACE INTO streams VALUES (?,?,?,?)");
+  stream.text(batch.job->id).number(batch.stream->epoch).number(batch.stream->rank).number(batch.stream->next_line);
+  return finish(stream, "write an offset");
+}
+
+absl::Status SqliteStore::write_settings(const Batch& batch) {
+  for (const SettingRow& setting : batch.settings) {
+    Statement change(
+        database_, setting.blob ? "INSERT OR REPLACE INTO settings VALUES (?,?)" : "DELETE FROM settings WHERE key=?");
+    change.text(setting.key);
+    if (setting.blob) change.blob(*setting.blob);
+    if (absl::Status status = finish(change, "write a setting"); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
-absl::Status SqliteStore::commit(const Batch& batch) {
+absl::Status SqliteStore::write(const Batch& batch) {
+  if (batch.job) {
+    if (absl::Status status = write_job(batch); !status.ok()) return status;
+  }
+  if (absl::Status status = write_settings(batch); !status.ok()) return status;
+  if (!batch.answer) return absl::OkStatus();
+  Statement answer(database_, "INSERT INTO answers VALUES (?,?)");
+  answer.text(batch.answer->request).blob(batch.answer->blob);
+  return finish(answer, "write an answer");
+}
+
+absl::Status SqliteStore::commit_rows(const Batch* batches, size_t count) {
   const auto start = std::chrono::steady_clock::now();
   std::lock_guard<std::mutex> hold(mutex_);
+  if (absl::Status status = fault_point("coordinator.store"); !status.ok()) return status;
   if (absl::Status status = run("BEGIN IMMEDIATE", "begin"); !status.ok()) return status;
   reach("begin");
-  absl::Status status = write(batch);
+  absl::Status status;
+  for (size_t i = 0; i < count && status.ok(); ++i) status = write(batches[i]);
   reach("written");
   if (status.ok()) status = run("COMMIT", "commit");
   if (!status.ok()) {
@@ -259,6 +296,18 @@ absl::StatusOr<uint64_t> SqliteStore::next_line(const std::string& job, uint64_t
   if (result == SQLITE_ROW) return query.column_number(0);
   if (result == SQLITE_DONE) return 0;
   return failure(database_, options_.path, "read an offset");
+}
+
+absl::StatusOr<std::vector<SettingRow>> SqliteStore::settings(const std::string& prefix) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  std::vector<SettingRow> rows;
+  // No LIKE: a prefix may hold its wildcards, and letters must not be folded.
+  Statement query(database_, "SELECT key, blob FROM settings WHERE substr(key, 1, length(?1))=?1 ORDER BY key");
+  query.text(prefix);
+  int result = query.step();
+  for (; result == SQLITE_ROW; result = query.step()) rows.push_back({query.column(0), query.column(1)});
+  if (result != SQLITE_DONE) return failure(database_, options_.path, "read settings");
+  return rows;
 }
 
 absl::StatusOr<std::optional<std::string>> SqliteStore::answer(const std::string& request) {

@@ -9,6 +9,7 @@
 #include "common/crc32c.h"
 #include "worker/data/prepared.h"
 #include "worker/data/sharded_source.h"
+#include "worker/prepare/prepare.h"
 
 namespace telar::prepare {
 namespace {
@@ -18,8 +19,6 @@ namespace fs = std::filesystem;
 // Ids from here on are taken for damage where no vocabulary is known: no tokenizer has as many.
 constexpr int64_t kMostVocabulary = int64_t{1} << 24;
 constexpr size_t kBlockTokens = size_t{1} << 18;
-
-enum class Format : uint8_t { kPrepared, kMegatron, kLlmc };
 
 struct Located {
   Format format = Format::kPrepared;

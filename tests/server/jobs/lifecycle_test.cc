@@ -287,7 +287,7 @@ TEST_F(Cancel, WhileStarting) {
   beat();
   EXPECT_EQ(state(name), "CANCELLING");  // A start may be under way.
   expect_cancelled(name);
-  EXPECT_EQ(get(name).placement(0).message(), "never started");
+  EXPECT_EQ(get(name).placement(0).message(), "stopped before it was started");
 }
 
 TEST_F(Cancel, WhileRunning) {

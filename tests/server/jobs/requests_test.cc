@@ -348,7 +348,7 @@ TEST_F(Requests, AStaleEpochIsRefused) {
   EXPECT_EQ(reason(report(name, 1, 0, {step_event(1, 5)}).status()), "STALE_EPOCH");
   EXPECT_EQ(reason(manager_->keys(name, 1).status()), "STALE_EPOCH");
   EXPECT_TRUE(manager_->keys(name, 2).ok());
-  EXPECT_EQ(manager_->read_log(name, 1, 0, 0).value(), "hello");
+  EXPECT_EQ(manager_->read_log(name, 1, 0, 0)->data, "hello");
 
   ASSERT_TRUE(cancel(name).ok());
   EXPECT_EQ(reason(manager_->keys(name, 2).status()), "STALE_EPOCH");  // No rendezvous for what is to end.

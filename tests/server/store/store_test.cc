@@ -50,6 +50,63 @@ TEST(Store, KeepsWhatWasCommittedAcrossAReopen) {
   EXPECT_FALSE((*store)->answer("r9").value().has_value());
 }
 
+TEST(Store, KeepsSettingsByPrefixUntilTheyAreErased) {
+  Scratch scratch;
+  const std::string path = scratch.path("db");
+  {
+    auto store = open_sqlite({.path = path});
+    Batch batch;  // Of no job.
+    batch.settings = {{"node/b", "B"}, {"node/a", std::string("A\0", 2)}, {"nodes", "no"}, {"N%de/x", "x"}};
+    batch.answer = AnswerRow{"cordon:1", "done"};
+    ASSERT_TRUE((*store)->commit(batch).ok());
+    EXPECT_TRUE((*store)->jobs()->empty());
+  }
+  auto store = open_sqlite({.path = path});
+  auto rows = (*store)->settings("node/");
+  ASSERT_EQ(rows->size(), 2u);
+  EXPECT_EQ((*rows)[0].key, "node/a");
+  EXPECT_EQ((*rows)[0].blob, std::string("A\0", 2));
+  EXPECT_EQ((*store)->settings("N%")->size(), 1u);
+  EXPECT_EQ((*store)->settings("n%")->size(), 0u);
+  EXPECT_EQ((*store)->settings("")->size(), 4u);
+  EXPECT_EQ((*store)->answer("cordon:1").value().value(), "done");
+  Batch erase;
+  erase.settings = {{"node/a", std::nullopt}, {"node/c", std::nullopt}, {"node/b", "new"}};
+  ASSERT_TRUE((*store)->commit(erase).ok());
+  rows = (*store)->settings("node/");
+  ASSERT_EQ(rows->size(), 1u);
+  EXPECT_EQ((*rows)[0].blob, "new");
+}
+
+TEST(Store, CommitsManyJobsTogetherOrNone) {
+  auto store = open_sqlite({.path = ":memory:"});
+  EXPECT_FALSE((*store)->commit_all({batch_of("a", "first", 1, "r1"), batch_of("b", "second", 1, "r1")}).ok());
+  EXPECT_TRUE((*store)->jobs()->empty());  // The second answer to one request.
+  ASSERT_TRUE((*store)->commit_all({batch_of("a", "first", 1, "r1"), batch_of("b", "second", 1, "r2")}).ok());
+  EXPECT_EQ((*store)->jobs()->size(), 2u);
+  EXPECT_EQ((*store)->events("b", 0, 10)->size(), 1u);
+}
+
+TEST(Store, OpensWhatAnOlderProgramWrote) {
+  Scratch scratch;
+  const std::string path = scratch.path("db");
+  { ASSERT_TRUE((*open_sqlite({.path = path}))->commit(batch_of("a", "kept", 1, "r1")).ok()); }
+  sqlite3* database = nullptr;
+  ASSERT_EQ(sqlite3_open(path.c_str(), &database), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(database, "DROP TABLE settings; UPDATE schema SET version=1", nullptr, nullptr, nullptr),
+            SQLITE_OK);
+  sqlite3_close(database);
+  for (int i = 0; i < 2; ++i) {
+    auto store = open_sqlite({.path = path});
+    ASSERT_TRUE(store.ok()) << store.status();
+    EXPECT_EQ((*store)->jobs()->at(0).blob, "kept");
+    Batch batch;
+    batch.settings = {{"k", "v"}};
+    EXPECT_TRUE((*store)->commit(batch).ok());
+    EXPECT_EQ((*store)->settings("")->size(), 1u);
+  }
+}
+
 TEST(Store, CommitsAllOrNothing) {
   auto store = open_sqlite({.path = ":memory:"});
   ASSERT_TRUE((*store)->commit(batch_of("a", "first", 1, "r1")).ok());

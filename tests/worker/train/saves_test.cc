@@ -302,7 +302,7 @@ TEST_F(SavesTest, TheNextSaveWaitsForASlowOne) {
 // Destroyed while it is copied, and while it waits for an answer: at once, and nothing half done is left in sight.
 TEST_F(SavesTest, EndsWithASaveUnderWay) {
   start();
-  copy_delay_ = milliseconds(1);
+  copy_delay_ = milliseconds(20);  // Long enough for this thread to get its turn.
   step(2, true);
   saves_.reset();
   EXPECT_THAT(published(), IsEmpty());
