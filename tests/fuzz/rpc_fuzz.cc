@@ -18,6 +18,7 @@ using namespace telar;  // NOLINT: what is fuzzed.
 using fuzz::require;
 
 constexpr int kMostCalls = 64;
+constexpr uint32_t kMostTasks = 20;
 
 template <typename Message>
 Message parse(std::string_view bytes) {
@@ -47,7 +48,7 @@ class Session {
 
   void call(uint8_t method, std::string_view bytes) {
     right_ = (method & 0x80) != 0;
-    switch ((method & 0x7f) % 12) {
+    switch (method & 0x0f) {
       case 0:
         return create(parse<v1::CreateJobRequest>(bytes));
       case 1: {
@@ -106,8 +107,29 @@ class Session {
         (void)worker_.beat(*manager_);
         return;
       }
-      default:
+      case 11:
         return reopen();
+      case 12:
+        return create_array(parse<v1::CreateJobArrayRequest>(bytes));
+      case 13: {
+        auto request = parse<v1::UpdateJobRequest>(bytes);
+        if (right_) request.mutable_job()->set_name(name_);
+        (void)manager_->update(request);
+        return;
+      }
+      case 14: {
+        auto request = parse<v1::DrainNodeRequest>(bytes);
+        (void)manager_->set_scheduling(right_ ? "a" : request.name(),
+                                       static_cast<v1::Node::Scheduling>(bytes.size() % 4), request.reason(),
+                                       request.request_id());
+        return;
+      }
+      default: {
+        auto request = parse<v1::ReleaseDeviceRequest>(bytes);
+        if (right_) request.set_name("a");
+        (void)manager_->release_device(request);
+        return;
+      }
     }
   }
 
@@ -136,15 +158,24 @@ class Session {
   }
   void create(v1::CreateJobRequest request) {
     (void)server::auth::find_oversize(request);
-    if (right_) {
-      request.clear_parent();
-      v1::JobSpec spec = tests::small_spec(1);
-      spec.MergeFrom(request.spec());
-      *request.mutable_spec() = spec;
-      request.mutable_spec()->mutable_resources()->set_wait_for_capacity(true);
-    }
+    if (right_) put_right_spec(request);
     const auto job = manager_->create(request);
     if (job.ok() && !job->name().empty()) name_ = job->name();
+  }
+  void create_array(v1::CreateJobArrayRequest request) {
+    (void)server::auth::find_oversize(request);
+    if (right_) put_right_spec(request);
+    // Ten thousand tasks take their time and show nothing that a few do not.
+    if (request.spec().array().size() > kMostTasks) request.mutable_spec()->mutable_array()->set_size(kMostTasks);
+    (void)manager_->create_array(request);
+  }
+  template <typename Request>
+  static void put_right_spec(Request& request) {
+    request.clear_parent();
+    v1::JobSpec spec = tests::small_spec(1);
+    spec.MergeFrom(request.spec());
+    *request.mutable_spec() = spec;
+    request.mutable_spec()->mutable_resources()->set_wait_for_capacity(true);
   }
   void heartbeat(v1::HeartbeatRequest request) {
     if (right_) {

@@ -27,7 +27,10 @@ TEST(Paths, EveryOneOutsideTheRootsIsNamedWithAllElseThatIsWrong) {
   source->add_eval("/etc/*");
   spec.mutable_checkpoint()->set_init_from("/database/x");
   spec.set_name("Not a label");
-  const absl::Status status = admit(request, cluster, Roots({"/data"}));
+  const std::vector<QueueConfig> queues = {{.name = kDefaultQueue}};
+  const Roots anything, data({"/data"});
+  SchedulingContext context{.queues = &queues, .roots = &data, .find_job = {}};
+  const absl::Status status = admit(request, cluster, context);
   std::vector<std::string> fields;
   for (const Violation& one : violations(status)) {
     fields.push_back(one.field);
@@ -38,7 +41,8 @@ TEST(Paths, EveryOneOutsideTheRootsIsNamedWithAllElseThatIsWrong) {
                                   "spec.checkpoint.init_from"))
       << status;
   spec.set_name("label");
-  EXPECT_TRUE(admit(request, cluster).ok());
+  context.roots = &anything;
+  EXPECT_TRUE(admit(request, cluster, context).ok());
 }
 
 class Owners : public tests::ManagerTest {};
@@ -54,6 +58,17 @@ TEST_F(Owners, ARequestIdIsItsOwners) {
   EXPECT_EQ(manager_->create(request, "ann")->name(), ann.name());
   const v1::Job bob = manager_->create(request, "bob").value();
   EXPECT_NE(bob.name(), ann.name());
+
+  v1::CreateJobArrayRequest array;
+  *array.mutable_spec() = tests::small_spec(1);
+  array.mutable_spec()->mutable_array()->set_size(2);
+  array.set_request_id("r1");
+  const auto of_ann = manager_->create_array(array, "ann").value(),
+             of_bob = manager_->create_array(array, "bob").value();
+  EXPECT_EQ(of_ann.jobs(1).owner(), "ann");
+  EXPECT_EQ(of_bob.jobs(1).owner(), "bob");
+  EXPECT_NE(of_ann.jobs(0).name(), of_bob.jobs(0).name());
+  EXPECT_EQ(manager_->create_array(array, "ann")->jobs(0).name(), of_ann.jobs(0).name());
 
   EXPECT_EQ(cancel(ann.name(), "c1")->name(), ann.name());
   EXPECT_EQ(cancel(bob.name(), "c1")->name(), bob.name());

@@ -78,15 +78,13 @@ class Security : public tests::ManagerTest {
     server_.reset();
     guard_.reset();
   }
-  void start(double calls = 1e6, int streams = 8) {
-    server_.reset();
-    guard_.reset();
+  void start() {
     auto guard = auth::Guard::open({.tokens = scratch_.path("tokens"),
                                     .revoked = scratch_.path("revoked"),
                                     .audit = {.path = scratch_.path("audit.jsonl")},
-                                    .calls_a_second = calls,
-                                    .burst = calls,
-                                    .streams = streams},
+                                    .calls_a_second = calls_,
+                                    .burst = calls_,
+                                    .streams = streams_},
                                    &clock_, [this](const std::string& name) { return manager_->get(name); });
     ASSERT_TRUE(guard.ok()) << guard.status();
     guard_ = std::move(*guard);
@@ -184,6 +182,8 @@ class Security : public tests::ManagerTest {
 
   static tests::Scratch* folder_;
   static fakes::DevCa* ca_;
+  double calls_ = 1e6;  // A second; read by SetUp(), as is the next.
+  int streams_ = 8;
   Metrics metrics_;
   std::unique_ptr<auth::Guard> guard_;
   std::unique_ptr<Server> server_;
@@ -364,8 +364,15 @@ TEST_F(Security, AStreamEndsWithItsToken) {
   boss_context->TryCancel();
 }
 
-TEST_F(Security, TooMuchIsRefused) {
-  start(/*calls=*/5, /*streams=*/1);
+class Limits : public Security {
+ protected:
+  Limits() {
+    calls_ = 5;
+    streams_ = 1;
+  }
+};
+
+TEST_F(Limits, TooMuchIsRefused) {
   ASSERT_TRUE(a_.register_at(*manager_).ok());
   const std::string name = submit(small_spec(1));
   v1::WatchJobRequest request;
