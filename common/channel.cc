@@ -1,5 +1,6 @@
 #include "common/channel.h"
 
+#include <arpa/inet.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
@@ -26,8 +27,11 @@ std::shared_ptr<grpc::Channel> dial(const std::string& address,
 }
 
 bool is_loopback(const std::string& address) {
-  return address.rfind("127.", 0) == 0 || address.rfind("localhost:", 0) == 0 || address.rfind("[::1]:", 0) == 0 ||
-         address.rfind("unix:", 0) == 0;
+  if (address.rfind("unix:", 0) == 0) return true;
+  const std::string host = address.substr(0, address.rfind(':'));
+  in_addr number{};  // "127.example.com" is no address of this machine.
+  const bool inside = inet_pton(AF_INET, host.c_str(), &number) == 1 && ntohl(number.s_addr) >> 24 == 127;
+  return inside || host == "localhost" || host == "[::1]";
 }
 
 void set_keepalive(grpc::ServerBuilder& builder) {

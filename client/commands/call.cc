@@ -26,7 +26,7 @@ absl::Status call(Context& context, bool retry, const std::function<grpc::Status
     }
     const auto told = retry_delay(status);
     if (told && std::chrono::system_clock::now() + *told < deadline) {
-      context.interrupt.wait_for(std::max(*told, kFirstDelay));
+      if (context.interrupt.wait_for(std::max(*told, kFirstDelay))) return status;
       continue;
     }
     if (!retry || status.code() != absl::StatusCode::kUnavailable) return status;

@@ -34,6 +34,23 @@ std::string text_of(const Message* request, const char* name) {
   return request->GetReflection()->GetString(*request, field);
 }
 
+// Of what ranks ask; each of those requests has one.
+uint64_t epoch_of(const Message& request) {
+  const FieldDescriptor* field = request.GetDescriptor()->FindFieldByName("epoch");
+  return field == nullptr ? 0 : request.GetReflection()->GetUInt64(request, field);
+}
+
+// Jobs that a spec is to wait for.
+const google::protobuf::RepeatedPtrField<v1::Dependency>* dependencies_of(const Message& request) {
+  if (const auto* one = dynamic_cast<const v1::CreateJobRequest*>(&request)) {
+    return &one->spec().scheduling().after();
+  }
+  if (const auto* many = dynamic_cast<const v1::CreateJobArrayRequest*>(&request)) {
+    return &many->spec().scheduling().after();
+  }
+  return nullptr;
+}
+
 bool has_field(const Message& request, const char* name) {
   return request.GetDescriptor()->FindFieldByName(name) != nullptr;
 }
@@ -214,7 +231,20 @@ absl::Status Guard::authorize(const Caller& caller, const Access& access, const 
     return lacks_role(caller, access.role, absl::StrCat("in project ", project), access.method);
   }
   const bool others = access.scope == Scope::kOwnJob && caller.role_in(project) < Role::kOperator;
-  return others ? check_own(caller, job_of(request)) : absl::OkStatus();
+  return others ? check_own(caller, job_of(request)) : check_dependencies(caller, access, *request);
+}
+
+// What a job waits for tells of other jobs: whoever names one must be allowed to see it.
+absl::Status Guard::check_dependencies(const Caller& caller, const Access& access, const Message& request) const {
+  const auto* after = dependencies_of(request);
+  if (after == nullptr) return absl::OkStatus();
+  for (const v1::Dependency& one : *after) {
+    const std::vector<std::string> parts = absl::StrSplit(one.job(), '/');
+    if (parts.size() < 2 || caller.role_in(parts[1]) >= Role::kViewer) continue;  // A bare id is of the same project.
+    return lacks_role(caller, Role::kViewer, absl::StrCat("in project ", parts[1], ", of scheduling.after,"),
+                      access.method);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Guard::check_own(const Caller& caller, const std::string& name) const {
@@ -224,11 +254,12 @@ absl::Status Guard::check_own(const Caller& caller, const std::string& name) con
                                               "'s; for others' jobs user ", caller.name, " needs the role operator"));
 }
 
-// What a rank asks for its job: its node must have a rank of it.
+// What a rank asks for its job: its node must have a rank of it. Of a job that is not there or nowhere, or of another
+// epoch than the job's, the method itself says so, and gives nothing away.
 absl::Status Guard::check_placed(const Caller& caller, const Message& request) const {
   const std::string name = text_of(&request, "job");
   const auto job = find_job_(name);
-  if (!job.ok() || job->placement().empty()) return absl::OkStatus();  // The method says that nothing is placed.
+  if (!job.ok() || job->placement().empty() || job->epoch() != epoch_of(request)) return absl::OkStatus();
   const bool here = std::any_of(job->placement().begin(), job->placement().end(),
                                 [&](const v1::RankPlacement& place) { return place.node() == caller.name; });
   if (here) return absl::OkStatus();

@@ -77,6 +77,8 @@ class Guard {
   absl::StatusOr<Caller> node(const Peer& peer) const;
   absl::Status authorize(const Caller& caller, const Access& access, const google::protobuf::Message* request) const;
   absl::Status check_own(const Caller& caller, const std::string& job) const;
+  absl::Status check_dependencies(const Caller& caller, const Access& access,
+                                  const google::protobuf::Message& request) const;
   absl::Status check_placed(const Caller& caller, const google::protobuf::Message& request) const;
   void count_refusal(const std::string& reason);
   void watch();

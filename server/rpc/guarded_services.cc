@@ -59,6 +59,9 @@ Status unary(Guard* guard, const char* method, Service* inner,
     const Status status = (inner->*call)(context, request, response);
     if constexpr (std::is_same_v<Response, v1::Job>) {
       if (status.ok() && !response->name().empty()) visit.set_resource(response->name());
+    } else if constexpr (std::is_same_v<Response, v1::CreateJobArrayResponse>) {
+      const bool made = status.ok() && !response->jobs().empty() && !response->jobs(0).array().empty();
+      if (made) visit.set_resource(response->jobs(0).array());
     }
     return status;
   });

@@ -99,7 +99,7 @@ class SecurityTest(unittest.TestCase):
 
     def test_people_need_tokens_with_roles(self):
         with SecureCluster({"a": 1}) as cluster:
-            content = cluster.write_spec(spec(cluster.text, steps=3, devices=1))
+            content = cluster.write_spec(spec(cluster.text, steps=8, devices=1))
             token_file = os.environ.pop("TELAR_TOKEN_FILE")
             self.assertIn("a token is needed", cluster.telar("list", code=7).stderr)
             os.environ["TELAR_TOKEN"] = "telar_unknown"

@@ -259,6 +259,36 @@ TEST_F(Security, RanksSpeakForJobsOfTheirNodeOnly) {
   };
   EXPECT_TRUE(put(node_a_).ok());
   EXPECT_EQ(reason(put(node_b_)), "WRONG_NODE");
+  request.set_epoch(7);  // A rank that was left behind learns that it is over, wherever the job is now.
+  EXPECT_EQ(reason(put(node_b_)), "STALE_EPOCH");
+}
+
+TEST_F(Security, AJobMayWaitOnlyForThoseThatItsOwnerMaySee) {
+  ASSERT_TRUE(a_.register_at(*manager_).ok());
+  const std::string other = create("boss", "projects/other")->name(), own = create("boss", "projects/lab")->name();
+  const auto submit_after = [&](const std::string& job, bool array) {
+    v1::JobSpec spec = small_spec(1);
+    spec.mutable_scheduling()->add_after()->set_job(job);
+    if (!array) {
+      v1::CreateJobRequest request;
+      request.set_parent("projects/lab");
+      *request.mutable_spec() = spec;
+      v1::Job made;
+      return from_grpc(v1::Jobs::NewStub(people_)->CreateJob(as("submitter").get(), request, &made));
+    }
+    v1::CreateJobArrayRequest request;
+    request.set_parent("projects/lab");
+    *request.mutable_spec() = spec;
+    request.mutable_spec()->mutable_array()->set_size(2);
+    v1::CreateJobArrayResponse made;
+    return from_grpc(v1::Jobs::NewStub(people_)->CreateJobArray(as("submitter").get(), request, &made));
+  };
+  for (const bool array : {false, true}) {
+    EXPECT_EQ(reason(submit_after(other, array)), "ROLE_REQUIRED");
+    EXPECT_TRUE(submit_after(own, array).ok());
+  }
+  // The array is written down by its name.
+  EXPECT_THAT(audit(), testing::ContainsRegex("CreateJobArray\",\"resource\":\"projects/lab/jobs/[a-z0-9]+-0\""));
 }
 
 TEST_F(Security, JobsHaveOwnersAndOnlyTheyOrOperatorsCancel) {
