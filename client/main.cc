@@ -491,6 +491,7 @@ int run(CommandLine& line, Interrupt& interrupt) {
 
 int main(int argc, char** argv) {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  setenv("GRPC_VERBOSITY", "NONE", 0);           // Its errors come back as a status, and we say them in one line.
   static Interrupt& interrupt = *new Interrupt;  // The signal thread outlives main.
   handle_signals(interrupt);
   CommandLine line;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -180,6 +181,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  setenv("GRPC_VERBOSITY", "NONE", 0);  // Its errors come back as a status, and we log them in one line.
   telar::block_signals();
   return telar::run(argc, argv);
 }

@@ -81,6 +81,13 @@ void add_security_options(CLI::App& app, WorkerOptions& options) {
       ->check(absolute);
 }
 
+// Ranks get them by the environment, and run elsewhere.
+void make_absolute(TlsFiles& files) {
+  for (std::string* path : {&files.cert, &files.key, &files.ca}) {
+    if (!path->empty()) *path = std::filesystem::absolute(*path).string();
+  }
+}
+
 // The door of --http, and how this node shows who it is.
 absl::Status check_security(const WorkerOptions& options) {
   if (options.tls.any()) return check_certificate(options);
@@ -216,6 +223,7 @@ absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv) {
     return absl::InvalidArgumentError(
         absl::StrCat("--rank-program: ", options.rank_program, " is no program that can be run"));
   }
+  make_absolute(options.tls);
   if (absl::Status status = check_security(options); !status.ok()) return status;
   take_labels(options, labels);
   if (options.probe == "on" && access(options.probe_program.c_str(), X_OK) != 0) {
