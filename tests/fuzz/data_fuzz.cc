@@ -60,8 +60,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       const std::string_view index = input.take(input.half());
       folder.write("set/shard-00000.idx", index);
       folder.write("set/shard-00000.bin", input.rest());
-      use(telar::data::open_prepared({folder.path("set")}, kVocab), 0);
-      (void)telar::data::prepared_tokenizer({folder.path("set")});
+      const auto directories = telar::data::read_prepared({folder.path("set")});
+      if (!directories.ok()) break;
+      use(telar::data::open_prepared(*directories, kVocab), 0);
+      (void)telar::data::prepared_tokenizer(*directories);
       break;
     }
     default: {
