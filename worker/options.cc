@@ -144,6 +144,15 @@ std::string node_label(const std::string& text) {
   return right ? "" : absl::StrCat("'", text, "' is not NAME=VALUE with at most 253 characters each");
 }
 
+absl::Status check_programs(const WorkerOptions& options) {
+  const auto check = [](const char* flag, const std::string& path) {
+    if (access(path.c_str(), X_OK) == 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(flag, ": ", path, " is no program that can be run"));
+  };
+  if (absl::Status status = check("--rank-program", options.rank_program); !status.ok()) return status;
+  return options.probe == "on" ? check("--probe-program", options.probe_program) : absl::OkStatus();
+}
+
 // Labels that node_label() found right.
 void take_labels(WorkerOptions& options, const std::vector<std::string>& labels) {
   for (const std::string& label : labels) {
@@ -219,17 +228,10 @@ absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv) {
   } catch (const CLI::ParseError& problem) {
     return absl::InvalidArgumentError(problem.what());
   }
-  if (access(options.rank_program.c_str(), X_OK) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--rank-program: ", options.rank_program, " is no program that can be run"));
-  }
+  if (absl::Status status = check_programs(options); !status.ok()) return status;
   make_absolute(options.tls);
   if (absl::Status status = check_security(options); !status.ok()) return status;
   take_labels(options, labels);
-  if (options.probe == "on" && access(options.probe_program.c_str(), X_OK) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--probe-program: ", options.probe_program, " is no program that can be run"));
-  }
   options.stop_grace = milliseconds_of(stop_grace);
   take_health_times(options, times);
   options.spawner_idle = milliseconds_of(spawner_idle);

@@ -46,9 +46,49 @@ class Session {
     open();
   }
 
-  void call(uint8_t method, std::string_view bytes) {
-    right_ = (method & 0x80) != 0;
-    switch (method & 0x0f) {
+  void call(uint8_t byte, std::string_view bytes) {
+    right_ = (byte & 0x80) != 0;
+    const int method = byte & 0x0f;
+    switch (method) {
+      case 3:
+      case 4:
+      case 5:
+      case 6:
+      case 7:
+      case 8:
+        return call_of_worker(method, bytes);
+      case 9:
+        clock_.advance(std::chrono::milliseconds(bytes.size() * 500));
+        return manager_->tick();
+      case 10: {
+        // The well-behaved worker, so that jobs get further than to the queue.
+        (void)worker_.register_at(*manager_);
+        (void)worker_.beat(*manager_);
+        manager_->tick();
+        (void)worker_.beat(*manager_);
+        return;
+      }
+      case 11:
+        return reopen();
+      default:
+        return call_of_person(method, bytes);
+    }
+  }
+
+  // A restart finds every job as it was told to be.
+  void reopen() {
+    const auto before = stored_jobs();
+    manager_.reset();
+    store_.reset();
+    open();
+    const auto after = stored_jobs();
+    require(bytes_of(after) == bytes_of(before), "a restart changes no job");
+    for (const v1::Job& job : after.jobs()) require(manager_->events(job.name(), 0, 10'000).ok(), "events can be read");
+  }
+
+ private:
+  void call_of_person(int method, std::string_view bytes) {
+    switch (method) {
       case 0:
         return create(parse<v1::CreateJobRequest>(bytes));
       case 1: {
@@ -62,6 +102,31 @@ class Session {
         (void)manager_->list(request);
         return;
       }
+      case 12:
+        return create_array(parse<v1::CreateJobArrayRequest>(bytes));
+      case 13: {
+        auto request = parse<v1::UpdateJobRequest>(bytes);
+        if (right_) request.mutable_job()->set_name(name_);
+        (void)manager_->update(request);
+        return;
+      }
+      case 14: {
+        auto request = parse<v1::DrainNodeRequest>(bytes);
+        (void)manager_->set_scheduling(right_ ? "a" : request.name(),
+                                       static_cast<v1::Node::Scheduling>(bytes.size() % 4), request.reason(),
+                                       request.request_id());
+        return;
+      }
+      default: {
+        auto request = parse<v1::ReleaseDeviceRequest>(bytes);
+        if (right_) request.set_name("a");
+        (void)manager_->release_device(request);
+        return;
+      }
+    }
+  }
+  void call_of_worker(int method, std::string_view bytes) {
+    switch (method) {
       case 3: {
         auto request = parse<v1::RegisterNodeRequest>(bytes);
         if (right_) request.set_node("a");
@@ -89,62 +154,15 @@ class Session {
         (void)manager_->keys(request.job(), request.epoch());
         return;
       }
-      case 8: {
+      default: {
         auto request = parse<v1::CommitCheckpointRequest>(bytes);
         (void)manager_->commit_checkpoint(right_ ? name_ : request.job(), right_ ? epoch() : request.epoch(),
                                           request.step());
         (void)manager_->last_commit(name_, epoch());
         return;
       }
-      case 9:
-        clock_.advance(std::chrono::milliseconds(bytes.size() * 500));
-        return manager_->tick();
-      case 10: {
-        // The well-behaved worker, so that jobs get further than to the queue.
-        (void)worker_.register_at(*manager_);
-        (void)worker_.beat(*manager_);
-        manager_->tick();
-        (void)worker_.beat(*manager_);
-        return;
-      }
-      case 11:
-        return reopen();
-      case 12:
-        return create_array(parse<v1::CreateJobArrayRequest>(bytes));
-      case 13: {
-        auto request = parse<v1::UpdateJobRequest>(bytes);
-        if (right_) request.mutable_job()->set_name(name_);
-        (void)manager_->update(request);
-        return;
-      }
-      case 14: {
-        auto request = parse<v1::DrainNodeRequest>(bytes);
-        (void)manager_->set_scheduling(right_ ? "a" : request.name(),
-                                       static_cast<v1::Node::Scheduling>(bytes.size() % 4), request.reason(),
-                                       request.request_id());
-        return;
-      }
-      default: {
-        auto request = parse<v1::ReleaseDeviceRequest>(bytes);
-        if (right_) request.set_name("a");
-        (void)manager_->release_device(request);
-        return;
-      }
     }
   }
-
-  // A restart finds every job as it was told to be.
-  void reopen() {
-    const auto before = stored_jobs();
-    manager_.reset();
-    store_.reset();
-    open();
-    const auto after = stored_jobs();
-    require(bytes_of(after) == bytes_of(before), "a restart changes no job");
-    for (const v1::Job& job : after.jobs()) require(manager_->events(job.name(), 0, 10'000).ok(), "events can be read");
-  }
-
- private:
   // All jobs, without what a round of the scheduler finds out anew: why one waits.
   v1::ListJobsResponse stored_jobs() const {
     auto jobs = manager_->list({});
