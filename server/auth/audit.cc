@@ -54,7 +54,8 @@ void AuditLog::write(const AuditEntry& entry) {
   const Clock::Wall now = clock_->wall();
   const int64_t second = std::chrono::duration_cast<std::chrono::seconds>(now.time_since_epoch()).count();
   nlohmann::ordered_json line = {{"time", time_text(now)}};
-  if (entry.caller != nullptr) line[entry.caller->kind == Caller::Kind::kNode ? "node" : "user"] = entry.caller->name;
+  const bool named = entry.caller != nullptr && !entry.caller->name.empty();
+  if (named) line[entry.caller->kind == Caller::Kind::kNode ? "node" : "user"] = entry.caller->name;
   line["peer"] = entry.peer;
   line["method"] = entry.method;
   if (!entry.resource.empty()) line["resource"] = cut(entry.resource);
