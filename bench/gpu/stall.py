@@ -5,8 +5,8 @@
     bench/gpu/stall.py --bin build/release/bin --kind cpu --model '{"architecture": "LLAMA", ...}' --batch 128,8,8
 
 A stall is what metrics.jsonl calls checkpoint_stall: how long the device stood before an update that would have overwritten what was
-being copied. Where the next save came due before one was done, training waited for that too (in the line of the step that is saved):
-shown by itself, as larger steps between saves would avoid it. `lost` is all that a save cost, the slower steps beside it included: the
+being copied: in the step behind the one that is saved. Where the next save came due before one was done, training waited for that too,
+in an earlier step: shown by itself, as larger steps between saves would avoid it. `lost` is all that a save cost, the slower steps beside it included: the
 seconds of all steps less as many median steps of the job without saves, a save; for the job that waits, the whole save. A share is of
 one save a minute. The folder of the runs should be on the file system that is asked about. Exit 0: all jobs ended well.
 """
@@ -33,12 +33,7 @@ def run(service, line, tokens, options, name, checkpoint):
         spec["resources"]["threads"] = options.threads
     if options.model:
         spec["model"] = json.loads(options.model)
-    path = service.out / f"{name}.json"
-    path.write_text(json.dumps(spec, indent=1))
-    submitted = service.telar("submit", path)
-    if submitted.returncode:
-        sys.exit(f"{name}: {submitted.stderr.strip()}")
-    job = submitted.stdout.strip().split("/")[-1]
+    job = service.submit(spec)
     watched = service.telar("watch", job, limit=1800)
     folder = service.out / "runs" / job
     if watched.returncode:
@@ -84,8 +79,8 @@ def main():
     # The save behind a step before the first that counts is not among them.
     count = max(1, sum(1 for one in saved if one["step"] > WARM))
     stalls = [(one["step"], one["checkpoint_stall"]) for one in beside if one.get("checkpoint_stall", 0) > 0]
-    stall = sum(seconds for step_of, seconds in stalls if step_of % options.every) / count
-    overtaken = sum(seconds for step_of, seconds in stalls if step_of % options.every == 0) / count
+    stall = sum(seconds for at, seconds in stalls if at % options.every == 1) / count
+    overtaken = sum(seconds for at, seconds in stalls if at % options.every != 1) / count
     lost = sum(one["seconds"] for one in beside) / count - len(beside) * step / count
     blocked = statistics.mean(one["save_stall_seconds"] for one in waited)
     size = saved[-1]["save_bytes"]
