@@ -34,6 +34,7 @@ struct Gap {
 class Gang {
  public:
   explicit Gang(const std::vector<GangMember>& members) {
+    for (const GangMember& member : members) ranks_.insert(member.rank);
     for (const GangMember& member : members) read(member);
     find_gaps();
   }
@@ -73,7 +74,9 @@ class Gang {
     if (member.record == nullptr) return;
     for (const v1::FlightEntry& entry : member.record->entries()) {
       Place& place = groups_[entry.group()][member.rank];
-      for (const uint32_t rank : entry.ranks()) groups_[entry.group()].try_emplace(rank);
+      for (const uint32_t rank : entry.ranks()) {
+        if (ranks_.count(rank) != 0) groups_[entry.group()].try_emplace(rank);
+      }
       place.issued = std::max(place.issued, entry.sequence());
       if (entry.state() != v1::FlightEntry::DONE && place.open == nullptr) place.open = &entry;
     }
@@ -98,6 +101,7 @@ class Gang {
     }
   }
 
+  std::set<uint32_t> ranks_;
   std::map<std::string, std::map<uint32_t, Place>> groups_;
   std::vector<Gap> gaps_;
 };
@@ -207,6 +211,19 @@ HangVerdict find_cause(const std::vector<GangMember>& members) {
     verdict.message += "; no rank is missing from a call, so it is the call that does not end, or nobody is in one";
   }
   return verdict;
+}
+
+std::string account_of(const GangMember& member) {
+  const std::string who = absl::StrCat("rank ", member.rank, " on node ", member.node, ": ");
+  if (member.record == nullptr) return absl::StrCat(who, "no flight record; ", silence(member));
+  const auto& calls = member.record->entries();
+  const auto open = std::find_if(calls.begin(), calls.end(),
+                                 [](const v1::FlightEntry& call) { return call.state() != v1::FlightEntry::DONE; });
+  std::string text = absl::StrCat(who, "process ", member.record->process(), ", ");
+  if (calls.empty()) return absl::StrCat(text, "no call yet; ", silence(member));
+  const v1::FlightEntry& call = open != calls.end() ? *open : *calls.rbegin();
+  return absl::StrCat(text, name_of(call), " ", v1::FlightEntry::State_Name(call.state()),
+                      absl::StrFormat(" for %.0f s; ", call.seconds()), silence(member));
 }
 
 }  // namespace telar::server::jobs

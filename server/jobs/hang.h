@@ -40,4 +40,8 @@ struct HangVerdict {
 // call for a rank that is not there is no cause. Wants at least one member.
 HangVerdict find_cause(const std::vector<GangMember>& gang);
 
+// Where one of them is, in a line for the log: "rank 0 on node a: process sleeping, all_reduce 8841 of group shard.0
+// (step 1203) RUNNING for 63 s; has got nowhere for 63 s behind step 1202".
+std::string account_of(const GangMember& member);
+
 }  // namespace telar::server::jobs

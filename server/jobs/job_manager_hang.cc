@@ -2,6 +2,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "server/jobs/conditions.h"
@@ -14,21 +15,25 @@ namespace {
 
 constexpr std::chrono::milliseconds kBetweenLooks(250);
 constexpr std::chrono::seconds kBetweenTrials(1);  // Each costs a round of the scheduler.
-constexpr int kMostEntriesKept = 32;               // Of a rank, in the job's record.
-constexpr size_t kMostStacksKept = 4096;           // Bytes.
+constexpr int kMostAccounts = 32;                  // Ranks of a gang that hangs, in the log.
+constexpr size_t kMostOfThreads = 4096;            // Bytes.
 constexpr const char* kStraggler = "STRAGGLER";
 constexpr const char* kHang = "HANG";
 
-void keep_records(JobRecord& record, const std::vector<GangMember>& gang) {
-  record.clear_flights();
+// A pace that is no number decides nothing.
+bool sound(const v1::RankPace& pace) {
+  return std::isfinite(pace.silent_seconds()) && std::isfinite(pace.step_seconds()) &&
+         std::isfinite(pace.own_seconds()) && std::isfinite(pace.slowest_seconds());
+}
+
+// What is too long for the job's condition.
+void log_accounts(const std::string& id, const std::vector<GangMember>& gang, uint32_t cause) {
+  int told = 0;
   for (const GangMember& member : gang) {
-    if (member.record == nullptr) continue;
-    RankFlight* flight = record.add_flights();
-    flight->set_rank(member.rank);
-    *flight->mutable_record() = *member.record;
-    auto& entries = *flight->mutable_record()->mutable_entries();
-    if (entries.size() > kMostEntriesKept) entries.DeleteSubrange(0, entries.size() - kMostEntriesKept);
-    flight->mutable_record()->set_stacks(member.record->stacks().substr(0, kMostStacksKept));
+    if (member.rank != cause && ++told > kMostAccounts) continue;
+    spdlog::warn("job {}: {}", id, account_of(member));
+    if (member.rank != cause || member.record == nullptr) continue;
+    spdlog::warn("job {}: threads of rank {}:\n{}", id, cause, member.record->stacks().substr(0, kMostOfThreads));
   }
 }
 
@@ -36,7 +41,7 @@ void keep_records(JobRecord& record, const std::vector<GangMember>& gang) {
 
 void JobManager::hear_paces(const v1::HeartbeatRequest& request) {
   for (const v1::RankStatus& status : request.ranks()) {
-    if (!status.has_pace()) continue;
+    if (!status.has_pace() || !sound(status.pace())) continue;
     if (!find_open(status.job(), status.epoch(), status.rank(), request.node()).ok()) continue;
     hangs_.heard(job_id(status.job()), status.epoch(), status.rank(), status.pace());
   }
@@ -97,8 +102,8 @@ void JobManager::judge_hang(const std::string& id) {
   const std::string& node = draft.job().placement(static_cast<int>(verdict.rank)).node();
   const std::string text = absl::StrCat("rank ", verdict.rank, " on node ", node, " ", verdict.message);
   set_condition(draft, kHang, absl::StrCat(text, " (epoch ", draft.job().epoch(), ")"));
-  keep_records(draft.record(), gang);
   spdlog::warn("job {}: {}", id, text);
+  log_accounts(id, gang, verdict.rank);
   if (absl::Status status = commit(draft); !status.ok()) {
     spdlog::error("job {}: cannot record that it hangs: {}", id, std::string(status.message()));
     return;  // Seen again in the next round.

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -61,6 +62,9 @@ std::string threads_of(int pid) {
                     first_line(tasks[i] + "/wchan"), call.empty() ? "" : " syscall ", call.substr(0, call.find(' ')),
                     "\n");
   }
+  for (char& c : text) {
+    if (c != '\n' && (c < ' ' || c > '~')) c = '?';  // A thread's name may be any bytes.
+  }
   return text;
 }
 
@@ -72,7 +76,6 @@ v1::FlightEntry entry_of(const flight::Call& call) {
   entry.set_bytes(call.bytes);
   entry.set_state(static_cast<v1::FlightEntry::State>(call.state));
   entry.set_step(call.step);
-  for (const uint32_t rank : call.ranks) entry.add_ranks(rank);
   entry.set_seconds(call.seconds);
   return entry;
 }
@@ -84,7 +87,12 @@ v1::FlightRecord make_flight_record(const RankDir& directory) {
   const auto calls = flight::read_calls(directory.flight_path(), kCalls);
   if (!calls.ok()) spdlog::warn("{}", std::string(calls.status().message()));
   if (calls.ok()) {
-    for (const flight::Call& call : *calls) *record.add_entries() = entry_of(call);
+    std::set<std::string> told;  // Groups; a large one in each entry would be most of the record.
+    for (const flight::Call& call : *calls) {
+      v1::FlightEntry& entry = *record.add_entries() = entry_of(call);
+      if (!told.insert(call.group).second) continue;
+      for (const uint32_t rank : call.ranks) entry.add_ranks(rank);
+    }
   }
   const auto process = directory.read_process();
   if (!process || !alive(process->id)) {

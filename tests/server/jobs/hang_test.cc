@@ -85,6 +85,26 @@ TEST_F(HangTest, ARankThatNeverCalledIsMissingFromTheFirstCall) {
 }
 
 // On a device that runs from graphs whole steps are handed over: who has not handed over the step is missing.
+TEST_F(HangTest, NobodyIsNamedThatIsNotOfTheGang) {
+  call(0, "world.0", {0, 1, 99}, 8, FlightEntry::RUNNING);
+  call(1, "world.0", {0, 1, 99}, 8, FlightEntry::RUNNING);
+  const HangVerdict verdict = find_cause(gang_);
+  EXPECT_LT(verdict.rank, 2u);
+  EXPECT_FALSE(verdict.named);
+}
+
+TEST_F(HangTest, AnAccountTellsTheOpenCallOrTheLastOne) {
+  call(0, "world.0", {0, 1}, 7, FlightEntry::DONE);
+  call(0, "world.0", {}, 8, FlightEntry::RUNNING);
+  call(0, "data.0", {0, 1}, 3, FlightEntry::DONE);
+  call(1, "world.0", {0, 1}, 7, FlightEntry::DONE);
+  rank(0).pace.set_silent_seconds(63);
+  EXPECT_EQ(account_of(rank(0)), "rank 0 on node " + rank(0).node +
+                                     ": process sleeping, all_reduce 8 of group world.0 (step 12) RUNNING for 63 s; "
+                                     "has got nowhere for 63 s behind step 0");
+  EXPECT_THAT(account_of(rank(1)), HasSubstr("all_reduce 7 of group world.0 (step 12) DONE for 63 s"));
+}
+
 TEST_F(HangTest, AHostThatHandsNothingOverIsMissingFromTheFirstCallOfTheStep) {
   for (const uint32_t number : {0u, 1u}) {
     for (uint64_t sequence = 1; sequence <= 10; ++sequence) {

@@ -69,7 +69,8 @@ TEST_F(FlightReport, TellsTheCallsAndThatTheProcessIsStopped) {
   EXPECT_EQ(record.entries(1).bytes(), 128u);
   EXPECT_EQ(record.entries(1).step(), 2u);
   EXPECT_EQ(record.entries(1).state(), v1::FlightEntry::RUNNING);
-  EXPECT_EQ(record.entries(1).ranks_size(), 2);
+  EXPECT_EQ(record.entries(0).ranks_size(), 2);
+  EXPECT_EQ(record.entries(1).ranks_size(), 0);  // Of the same group.
 }
 
 TEST_F(FlightReport, TellsOfAProcessThatRuns) {
