@@ -101,7 +101,7 @@ TEST_F(HangTest, AnAccountTellsTheOpenCallOrTheLastOne) {
   rank(0).pace.set_silent_seconds(63);
   EXPECT_EQ(account_of(rank(0)), "rank 0 on node " + rank(0).node +
                                      ": process sleeping, all_reduce 8 of group world.0 (step 12) RUNNING for 63 s; "
-                                     "has got nowhere for 63 s behind step 0");
+                                     "has got nowhere for 63 s behind step 11");
   EXPECT_THAT(account_of(rank(1)), HasSubstr("all_reduce 7 of group world.0 (step 12) DONE for 63 s"));
 }
 
