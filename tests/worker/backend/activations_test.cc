@@ -79,7 +79,8 @@ TEST_F(ActivationsTest, Refusals) {
                  {"gelu_backward: dbias", "[4, 6]", "[3]"});
   expect_refused(kernels().swiglu(stream(), odd.in(), y.out(), Out()), {"swiglu: gate_up", "got 5", "even"});
   expect_refused(kernels().swiglu(stream(), x.in(), half.out(), Out()), {"swiglu: y", "bf16", "as gate_up"});
-  expect_refused(kernels().swiglu_backward(stream(), x.in(), x.in(), x.out(), Out()), {"swiglu_backward: dy", "[4, 3]"});
+  expect_refused(kernels().swiglu_backward(stream(), x.in(), x.in(), x.out(), Out()),
+                 {"swiglu_backward: dy", "[4, 3]"});
 }
 
 }  // namespace
