@@ -1,6 +1,9 @@
 // Training in FP8, as the CPU emulates it: near bf16, the same bits where bf16 has them, and near itself over tensor
-// ranks.
+// ranks. On a GPU, TELAR_BACKEND=cuda train_fp8_test --gtest_filter=*OneDevice*.
+#include <cstdlib>
+
 #include "tests/worker/train/layouts.h"
+#include "worker/backend/module.h"
 
 namespace telar::train {
 namespace {
@@ -41,8 +44,17 @@ absl::StatusOr<StepResult> step_of(Replica& replica, int step) {
 
 std::vector<double> losses_of(const v1::JobSpec& spec, int steps) {
   fakes::ThreadCommunicators communicators;
+  testing::RankOptions options = testing::options_of(communicators);
+  if (const char* backend = std::getenv("TELAR_BACKEND"); backend != nullptr) {
+    options.device = [backend](int) {
+      auto device = backend::open_device(backend, {.deterministic = true});
+      EXPECT_TRUE(device.ok()) << device.status();
+      if (!device.ok()) std::abort();
+      return *std::move(device);
+    };
+  }
   std::vector<double> losses;
-  testing::on_all_ranks(spec, testing::options_of(communicators), [&](int rank, Replica& replica) {
+  testing::on_all_ranks(spec, options, [&](int rank, Replica& replica) {
     ASSERT_TRUE(replica.init().ok());
     for (int step = 1; step <= steps; ++step) {
       const auto result = step_of(replica, step);
@@ -77,7 +89,7 @@ class Fp8TrainingTest : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Models, Fp8TrainingTest, ::testing::Values("gpt2_even", "llama_even"),
                          [](const auto& tested) { return std::string(tested.param); });
 
-TEST_P(Fp8TrainingTest, FiftyStepsAreNearThoseInBf16) {
+TEST_P(Fp8TrainingTest, FiftyStepsOfOneDeviceAreNearThoseInBf16) {
   const std::vector<double> bf16 = losses_of(learning_spec(v1::BF16, GetParam()), kManySteps);
   v1::JobSpec spec = learning_spec(v1::FP8, GetParam());
   const std::vector<double> hybrid = losses_of(spec, kManySteps);
@@ -99,7 +111,7 @@ TEST_P(Fp8TrainingTest, TwoTensorRanksAreNearOne) {
   EXPECT_NEAR(two[0], one[0], 5e-4 * one[0]);
 }
 
-TEST_P(Fp8TrainingTest, LayersThatAreKeptAreThoseOfBf16) {
+TEST_P(Fp8TrainingTest, KeptLayersOfOneDeviceAreThoseOfBf16) {
   v1::JobSpec spec = testing::spec_of(in(v1::FP8, {GetParam()}));
   const std::vector<double> bf16 = losses_of(testing::spec_of(in(v1::BF16, {GetParam()})), kFewSteps);
   for (uint32_t layer = 0; layer < spec.model().layers(); ++layer) {
