@@ -215,7 +215,7 @@ class Bench {
     const v1::JobSpec& spec = options_.spec;
     fmt::print("{} on {}: {} parameters, {} x {} tokens x {} micro-batches a step, {}\n", options_.label,
                device_.info().model, plan::parameter_count(spec.model()), spec.batch().micro(),
-               spec.batch().sequence_length(), shape_.micro_batches, precision()));
+               spec.batch().sequence_length(), shape_.micro_batches, precision());
     fmt::print("step: median {:.3f} ms, least {:.3f}, most {:.3f}; loss {:.4f}\n", 1e3 * median(),
                1e3 * sorted().front(), 1e3 * sorted().back(), steps_.loss);
     fmt::print("host gap: for {:.3f} % of the time the device had not been given its next step; {}\n",
