@@ -60,7 +60,7 @@ void add_globals(CLI::App& app, Options& options) {
                                                          {"json", Output::kJson},
                                                          {"yaml", Output::kYaml},
                                                          {"name", Output::kName}};
-  app.add_option("--coordinator", options.coordinator, "Address of the coordinator")
+  app.add_option("--coordinator", options.coordinator, "Address of the coordinator, or of several with commas between")
       ->envname("TELAR_COORDINATOR")
       ->type_name("HOST:PORT")
       ->capture_default_str();

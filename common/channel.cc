@@ -4,7 +4,21 @@
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include "common/addresses.h"
+
 namespace telar {
+namespace {
+
+// Every address is connected to, and asked for its health all the time. A leader that is frozen must be noticed before
+// the next one gives its workers up, hence the quick pings: as often as the server takes them.
+void follow_the_leader(grpc::ChannelArguments& arguments) {
+  arguments.SetServiceConfigJSON(
+      R"({"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": "telar.v1.Jobs"}})");
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 6'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2'500);
+}
+
+}  // namespace
 
 std::shared_ptr<grpc::Channel> dial(const std::string& address) {
   grpc::ChannelArguments arguments;
@@ -17,7 +31,8 @@ std::shared_ptr<grpc::Channel> dial(const std::string& address) {
   // In spite of its name this bounds how long one attempt may take, not how soon the next one starts.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5'000);
   arguments.SetMaxReceiveMessageSize(16 << 20);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  if (split_addresses(address).size() > 1) follow_the_leader(arguments);
+  return grpc::CreateCustomChannel(grpc_target(address), grpc::InsecureChannelCredentials(), arguments);
 }
 
 void set_keepalive(grpc::ServerBuilder& builder) {

@@ -1,6 +1,7 @@
 // absl::Status inside, google.rpc.Status on the wire; this is the one place that turns one into the other.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,11 +21,14 @@ inline constexpr const char* kErrorDomain = "telar.dev";
 // INVALID_ARGUMENT with every violation at once; to_grpc sends them as a BadRequest.
 absl::Status invalid(const std::vector<Violation>& violations);
 // Any other error with a machine-readable reason (UPPER_SNAKE, at most 63 characters).
-absl::Status error(absl::StatusCode code, const std::string& reason, const std::string& message);
+// `metadata`: the variables of the message, for programs.
+absl::Status error(absl::StatusCode code, const std::string& reason, const std::string& message,
+                   const std::map<std::string, std::string>& metadata = {});
 
 // What invalid() and error() stored; empty when there is none. Survives the wire.
 std::vector<Violation> violations(const absl::Status& status);
 std::string reason(const absl::Status& status);
+std::map<std::string, std::string> metadata(const absl::Status& status);
 
 grpc::Status to_grpc(const absl::Status& status);
 absl::Status from_grpc(const grpc::Status& status);

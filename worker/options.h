@@ -25,7 +25,7 @@ enum WorkerExit {
 };
 
 struct WorkerOptions {
-  std::string coordinator = "127.0.0.1:7070";
+  std::string coordinator = "127.0.0.1:7070";  // Or several, with commas between.
   std::string node;  // Default: the host's name.
   std::string state = "/var/lib/telar-worker";
   std::string listen_host = "127.0.0.1";

@@ -48,13 +48,10 @@ bool Context::print_message(const google::protobuf::Message& message) {
 }
 
 absl::StatusOr<std::unique_ptr<v1::Jobs::StubInterface>> make_stub(const std::string& coordinator) {
-  const size_t colon = coordinator.rfind(':');
-  int port = 0;
-  const bool host_and_port = colon != std::string::npos && colon > 0 &&
-                             absl::SimpleAtoi(coordinator.substr(colon + 1), &port) && port > 0 && port < 65536;
-  if (!host_and_port && !coordinator.starts_with("unix:")) {
+  const std::string wrong = coordinator.starts_with("unix:") ? "" : check_addresses(coordinator);
+  if (!wrong.empty()) {
     return absl::InvalidArgumentError("--coordinator: got '" + coordinator +
-                                      "', want host:port with a port from 1 to 65535");
+                                      "', want host:port with a port from 1 to 65535, or several with commas between");
   }
   return v1::Jobs::NewStub(dial(coordinator));
 }

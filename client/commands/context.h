@@ -71,7 +71,7 @@ struct Context {
   bool print_message(const google::protobuf::Message& message);
 };
 
-// Checks "host:port" (or "unix:path") and makes the stub; connects to nothing yet.
+// Checks "host:port[,host:port...]" (or "unix:path") and makes the stub; connects to nothing yet.
 absl::StatusOr<std::unique_ptr<v1::Jobs::StubInterface>> make_stub(const std::string& coordinator);
 
 // "90", "90s", "1.5m", "2h", "250ms"; a bare number counts seconds. Positive, at most a year.

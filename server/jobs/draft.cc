@@ -79,7 +79,7 @@ absl::StatusOr<store::Batch> Draft::finish() {
   if (!problem_.ok()) return problem_;
   record_.set_revision(record_.revision() + 1);
   job().set_etag(absl::StrCat(absl::Hex(record_.revision())));
-  batch_.job = {job_id(job().name()), record_.SerializeAsString()};
+  batch_.job = store::JobRow{job_id(job().name()), record_.SerializeAsString()};
   if (!request_.empty()) batch_.answer = store::AnswerRow{request_, job().SerializeAsString()};
   return batch_;
 }

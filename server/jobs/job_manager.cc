@@ -21,6 +21,8 @@ namespace {
 constexpr int kIdCharacters = 8;
 constexpr int kDefaultPage = 50;
 constexpr int kMostPage = 1000;
+constexpr int kLookedATurn = 500;  // Of a list: some hundred microseconds.
+constexpr int kCopiedATurn = 50;
 constexpr size_t kLogChunk = 64 << 10;
 
 std::string request_key(const char* method, const std::string& request_id) {
@@ -72,14 +74,17 @@ absl::StatusOr<const JobRecord*> JobManager::find(const std::string& name) const
   return &found->second;
 }
 
-Draft JobManager::draft_of(const std::string& id) const { return Draft(jobs_.at(id), clock_->wall()); }
+Draft JobManager::draft_of(const std::string& id) {
+  complete(id);
+  return Draft(jobs_.at(id), clock_->wall());
+}
 
 absl::Status JobManager::commit(Draft& draft) {
   settle(draft);
   auto batch = draft.finish();
   if (!batch.ok()) return batch.status();
-  if (absl::Status status = store_->commit(*batch); !status.ok()) return status;
-  const auto known = jobs_.find(batch->job.id);
+  if (absl::Status status = told_of_store(store_->commit(*batch)); !status.ok()) return status;
+  const auto known = jobs_.find(batch->job->id);
   const JobRecord before = known == jobs_.end() ? JobRecord() : known->second;
   apply(before, draft.record());
   if (observer_ != nullptr && draft.restarted()) observer_->on_restart(*draft.restarted());
@@ -93,6 +98,11 @@ void JobManager::apply(const JobRecord& before, const JobRecord& after) {
   const std::string id = job_id(job.name());
   jobs_[id] = after;
   by_order_[after.order()] = id;
+  next_order_ = std::max(next_order_, after.order() + 1);
+  if (before.job().epoch() != job.epoch() || placed(before.job().state()) != placed(job.state())) {
+    index_nodes(id, before.job(), false);
+    index_nodes(id, job, placed(job.state()));
+  }
   if (job.state() == v1::Job::QUEUED) {
     queued_[after.order()] = id;
   } else {
@@ -114,12 +124,30 @@ void JobManager::apply(const JobRecord& before, const JobRecord& after) {
   }
 }
 
-void JobManager::bump(const v1::Job& job) {
-  for (const v1::RankPlacement& place : job.placement()) versions_[place.node()] = ++next_version_;
+void JobManager::index_nodes(const std::string& id, const v1::Job& job, bool placed) {
+  for (const v1::RankPlacement& place : job.placement()) {
+    if (placed) {
+      placed_on_[place.node()].insert(id);
+    } else if (const auto found = placed_on_.find(place.node()); found != placed_on_.end()) {
+      found->second.erase(id);
+    }
+  }
 }
 
-absl::StatusOr<std::unique_ptr<v1::Job>> JobManager::replayed(const std::string& request) const {
+void JobManager::bump(const v1::Job& job) {
+  for (const v1::RankPlacement& place : job.placement()) bump_node(place.node());
+}
+
+void JobManager::bump_node(const std::string& node) {
+  versions_[node] = ++next_version_;
+  if (const auto found = node_signals_.find(node); found != node_signals_.end()) found->second->notify();
+}
+
+absl::StatusOr<std::unique_ptr<v1::Job>> JobManager::replayed(const std::string& request) {
   if (request.empty()) return std::unique_ptr<v1::Job>();
+  if (const auto found = pending_answers_.find(request); found != pending_answers_.end()) {
+    complete(std::string(found->second));  // A copy: completing takes the entry out.
+  }
   auto answer = store_->answer(request);
   if (!answer.ok()) return answer.status();
   if (!answer->has_value()) return std::unique_ptr<v1::Job>();
@@ -129,7 +157,7 @@ absl::StatusOr<std::unique_ptr<v1::Job>> JobManager::replayed(const std::string&
 }
 
 absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request) {
-  std::lock_guard<std::mutex> hold(mutex_);
+  std::unique_lock<std::mutex> hold(mutex_);
   const std::string key = request.validate_only() ? "" : request_key("create", request.request_id());
   auto first = replayed(key);
   if (!first.ok()) return first.status();
@@ -144,21 +172,21 @@ absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request) {
   if (request.validate_only()) return job;
 
   std::string id = random_id(kIdCharacters);
-  while (jobs_.count(id) != 0) id = random_id(kIdCharacters);
+  while (jobs_.count(id) != 0 || pending_.count(id) != 0) id = random_id(kIdCharacters);
   job.set_name(absl::StrCat(project_of(request.parent()), "/jobs/", id));
   job.set_uid(uuid4());
   job.set_run_dir(absl::StrCat(options_.run_root, "/", id));
-  record.set_order(by_order_.empty() ? 1 : by_order_.rbegin()->first + 1);
+  record.set_order(next_order_++);
   Draft draft(std::move(record), clock_->wall());
   *draft.job().mutable_create_time() = cluster::to_timestamp(draft.now());
   draft.transition(v1::Job::QUEUED, "submitted");
   draft.set_answer(key);
-  if (absl::Status status = commit(draft); !status.ok()) return status;
-  return draft.job();
+  return commit_unlocked(hold, std::move(draft), key);
 }
 
 absl::StatusOr<v1::Job> JobManager::cancel(const v1::CancelJobRequest& request) {
-  std::lock_guard<std::mutex> hold(mutex_);
+  std::unique_lock<std::mutex> hold(mutex_);
+  complete(job_id(request.name()));
   const std::string key = request_key("cancel", request.request_id());
   auto first = replayed(key);
   if (!first.ok()) return first.status();
@@ -176,8 +204,7 @@ absl::StatusOr<v1::Job> JobManager::cancel(const v1::CancelJobRequest& request) 
   jobs::cancel(draft);
   draft.set_answer(key);
   if (!draft.changed() && key.empty()) return draft.job();
-  if (absl::Status status = commit(draft); !status.ok()) return status;
-  return draft.job();
+  return commit_unlocked(hold, std::move(draft), key);
 }
 
 absl::StatusOr<v1::Job> JobManager::get(const std::string& name) const {
@@ -203,23 +230,38 @@ absl::StatusOr<v1::ListJobsResponse> JobManager::list(const v1::ListJobsRequest&
   if (!found.empty()) return invalid(found);
 
   const int most = request.page_size() == 0 ? kDefaultPage : std::min(request.page_size(), kMostPage);
-  const std::set<int> states(request.states().begin(), request.states().end());
   v1::ListJobsResponse response;
-  std::lock_guard<std::mutex> hold(mutex_);
-  uint64_t last = 0;
-  for (auto entry = by_order_.rbegin(); entry != by_order_.rend(); ++entry) {
-    if (entry->first >= below) continue;
-    const v1::Job& job = jobs_.at(entry->second).job();
-    if (!request.parent().empty() && job.name().rfind(request.parent() + "/jobs/", 0) != 0) continue;
-    if (!states.empty() && states.count(job.state()) == 0) continue;
-    if (response.jobs_size() == most) {
-      response.set_next_page_token(absl::StrCat(absl::Hex(last)));
-      break;
-    }
-    *response.add_jobs() = job;
-    last = entry->first;
+  // A few jobs a turn, so that others get the lock between. A job has one place in the order for ever.
+  for (bool more = true; more;) {
+    std::lock_guard<std::mutex> hold(mutex_);
+    more = list_some(request, most, &below, &response);
   }
   return response;
+}
+
+bool JobManager::list_some(const v1::ListJobsRequest& request, int most, uint64_t* below,
+                           v1::ListJobsResponse* response) const {
+  const std::string in_project = request.parent().empty() ? "" : request.parent() + "/jobs/";
+  int looked = 0;
+  int copied = 0;
+  for (auto entry = by_order_.lower_bound(*below); entry != by_order_.begin();) {
+    --entry;
+    const v1::Job& job = jobs_.at(entry->second).job();
+    const auto& states = request.states();
+    const bool wanted = job.name().rfind(in_project, 0) == 0 &&
+                        (states.empty() || std::find(states.begin(), states.end(), job.state()) != states.end());
+    if (wanted && response->jobs_size() == most) {
+      response->set_next_page_token(absl::StrCat(absl::Hex(*below)));
+      return false;
+    }
+    if (wanted) {
+      *response->add_jobs() = job;
+      ++copied;
+    }
+    *below = entry->first;
+    if (++looked == kLookedATurn || copied == kCopiedATurn) return true;
+  }
+  return false;
 }
 
 absl::StatusOr<EventPage> JobManager::events(const std::string& name, uint64_t after, int limit) const {
@@ -259,6 +301,12 @@ absl::StatusOr<std::string> JobManager::read_log(const std::string& name, uint64
 std::vector<v1::Node> JobManager::nodes() const {
   std::lock_guard<std::mutex> hold(mutex_);
   return cluster_.nodes();
+}
+
+void JobManager::shut_down() {
+  changes_.shut_down();
+  std::lock_guard<std::mutex> hold(mutex_);
+  for (auto& [node, signal] : node_signals_) signal->shut_down();
 }
 
 void JobManager::set_rendezvous_address(const std::string& address) {

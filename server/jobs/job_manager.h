@@ -1,5 +1,9 @@
 // All jobs, their queue, and what the workers are to do. One lock; nothing is told or acted on before it is stored.
 //
+// What comes often (submits, reports, heartbeats) gives up the lock while the store writes, so that changes of many
+// jobs share one write: such a change is *pending*, and nobody sees it before it is stored. A job has at most one:
+// whoever wants to change the same job waits for it first (draft_of() does).
+//
 // Knows no gRPC: requests and answers are the messages of the contract, errors carry the reasons and details that it
 // promises. Every method may be called from any thread. A failure of the store is returned as it is and changes
 // nothing.
@@ -71,6 +75,8 @@ class JobManager {
   absl::Status heartbeat(const v1::HeartbeatRequest& request);
   v1::HeartbeatResponse assignments(const std::string& node);
   uint64_t assignments_version(const std::string& node) const;
+  // Told of every change of that node's assignments. Valid for the life of the manager.
+  ChangeSignal& assignment_changes(const std::string& node);
   absl::StatusOr<v1::AppendLogResponse> append_log(const v1::AppendLogRequest& request);
   absl::StatusOr<v1::ReportEventsResponse> report_events(const v1::ReportEventsRequest& request);
   // The keys through which the ranks of an epoch meet; durable, so that a gang goes on meeting after a restart of the
@@ -92,6 +98,8 @@ class JobManager {
 
   // For when the port is known only after the manager exists. Before any worker registers.
   void set_rendezvous_address(const std::string& address);
+  // Every stream and wait ends from now on.
+  void shut_down();
   // One round of the scheduler: leases, then the queue. Call it about once a second and after every change.
   void tick();
   ChangeSignal& changes() { return changes_; }
@@ -116,12 +124,29 @@ class JobManager {
   // The record, if this rank of this epoch may still send: it is placed there, and neither closed nor lost.
   absl::StatusOr<const JobRecord*> find_open(const std::string& job, uint64_t epoch, uint32_t rank,
                                              const std::string& node) const;
-  absl::StatusOr<std::unique_ptr<v1::Job>> replayed(const std::string& request) const;
+  // Goes on with a page below the order `below`, and moves it; false when the page is complete.
+  bool list_some(const v1::ListJobsRequest& request, int most, uint64_t* below, v1::ListJobsResponse* response) const;
+  absl::StatusOr<std::unique_ptr<v1::Job>> replayed(const std::string& request);
   // Settles, stores, and only then lets the change count.
   absl::Status commit(Draft& draft);
   void apply(const JobRecord& before, const JobRecord& after);
+  void index_nodes(const std::string& id, const v1::Job& job, bool placed);
   void bump(const v1::Job& job);
-  Draft draft_of(const std::string& id) const;
+  void bump_node(const std::string& node);
+  // On the newest state of the job: a pending change is completed first, so look at the record after this.
+  Draft draft_of(const std::string& id);
+
+  // Pending changes: job_manager_pending.cc.
+  struct Pending;
+  // Settles the draft and lets everyone know of it but those who read. `request`: whose answer it makes; may be empty.
+  absl::StatusOr<std::shared_ptr<Pending>> begin_commit(Draft draft, const std::string& request = "");
+  // Gives up `hold`, stores, takes it again, and lets the changes count. All are tried; the first error is returned.
+  absl::Status finish_commits(std::unique_lock<std::mutex>& hold, const std::vector<std::shared_ptr<Pending>>& all);
+  absl::StatusOr<v1::Job> commit_unlocked(std::unique_lock<std::mutex>& hold, Draft draft,
+                                          const std::string& request = "");
+  void complete(const std::string& id);  // Waits, with the lock held, for a pending change of this job.
+  void apply_pending(Pending& pending);
+  absl::Status told_of_store(const absl::Status& status) const;
   void observe_node(Draft& draft, const v1::HeartbeatRequest& request);
   bool has_strangers(const v1::HeartbeatRequest& request) const;
   void expire_leases();
@@ -138,10 +163,15 @@ class JobManager {
   mutable std::mutex mutex_;
   // Guarded by mutex_:
   cluster::Cluster cluster_;
-  std::map<std::string, JobRecord> jobs_;       // By id.
-  std::map<uint64_t, std::string> by_order_;    // Submit order -> id.
-  std::map<uint64_t, std::string> queued_;      // The QUEUED among them.
-  std::set<std::string> placed_;                // Ids of those that have, or may have, processes.
+  std::map<std::string, JobRecord> jobs_;                    // By id.
+  std::map<uint64_t, std::string> by_order_;                 // Submit order -> id.
+  std::map<uint64_t, std::string> queued_;                   // The QUEUED among them.
+  std::set<std::string> placed_;                             // Ids of those that have, or may have, processes.
+  std::map<std::string, std::set<std::string>> placed_on_;   // The same, by node.
+  std::map<std::string, std::shared_ptr<Pending>> pending_;  // By job id.
+  std::map<std::string, std::string> pending_answers_;       // Request -> job id.
+  uint64_t next_order_ = 1;
+  std::map<std::string, std::unique_ptr<ChangeSignal>> node_signals_;
   std::map<std::string, uint64_t> versions_;    // Of each node's assignments.
   uint64_t next_version_;                       // Above those of any former life of the coordinator.
   std::map<std::string, uint64_t> last_heard_;  // Node -> sequence of its last heartbeat.

@@ -10,7 +10,9 @@ namespace telar::server::rpc {
 
 class ClusterService final : public v1::Cluster::Service {
  public:
-  ClusterService(jobs::JobManager* manager, Metrics* metrics) : manager_(manager), metrics_(metrics) {}
+  // `term`: see common/channel.h; 0: none.
+  ClusterService(jobs::JobManager* manager, Metrics* metrics, uint64_t term = 0)
+      : manager_(manager), metrics_(metrics), term_(term) {}
 
   grpc::Status RegisterNode(grpc::ServerContext* context, const v1::RegisterNodeRequest* request,
                             v1::RegisterNodeResponse* response) override;
@@ -24,6 +26,7 @@ class ClusterService final : public v1::Cluster::Service {
  private:
   jobs::JobManager* const manager_;
   Metrics* const metrics_;
+  const uint64_t term_;
 };
 
 class RendezvousService final : public v1::Rendezvous::Service {

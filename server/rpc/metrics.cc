@@ -104,7 +104,12 @@ Metrics::Metrics()
                    .Name("telar_store_commit_seconds")
                    .Help("Time to make one change durable")
                    .Register(registry_)
-                   .Add({}, kCallSeconds)) {
+                   .Add({}, kCallSeconds)),
+      transactions_(BuildCounter()
+                        .Name("telar_store_transactions_total")
+                        .Help("Writes to the store that were waited for; one may hold many changes")
+                        .Register(registry_)
+                        .Add({})) {
   BuildGauge()
       .Name("telar_build_info")
       .Help("Constant 1; what runs")
@@ -120,6 +125,7 @@ Metrics::Metrics()
 void Metrics::on_restart(v1::FailureClass cause) { restarts_.Add({{"reason", reason_of(cause)}}).Increment(); }
 void Metrics::on_placed(double queue_seconds) { queue_wait_.Observe(queue_seconds); }
 void Metrics::on_commit(double seconds) { commits_.Observe(seconds); }
+void Metrics::on_transaction() { transactions_.Increment(); }
 void Metrics::on_call(const std::string& method, double seconds) {
   calls_.Add({{"method", method}}, kCallSeconds).Observe(seconds);
 }

@@ -1,12 +1,12 @@
-// What the coordinator must not forget, behind one interface: jobs, their events, and the answers it gave.
+// What the coordinator must not forget, behind one interface: jobs, their events, the answers it gave, and settings.
 //
 // The store knows nothing of jobs but their ids: values are blobs that the layer above serializes. Safe to call from
-// any thread. Every error names the path of the database.
-//   RESOURCE_EXHAUSTED   the disk is full
+// any thread; commits of several threads share a write to the disk. Every error names the database.
+//   RESOURCE_EXHAUSTED   the disk is full, or the batch is larger than the database takes
 //   PERMISSION_DENIED    the file or its folder cannot be written
-//   UNAVAILABLE          another process holds it
+//   UNAVAILABLE          another process holds it, or nobody answers
 //   DATA_LOSS            not a database, or damaged
-//   FAILED_PRECONDITION  written by a newer version of the program
+//   FAILED_PRECONDITION  written by a newer version of the program; or, from commit(), this process leads no more
 #pragma once
 
 #include <cstdint>
@@ -44,31 +44,42 @@ struct AnswerRow {
   std::string blob;
 };
 
+// A small table of keys and values beside the jobs.
+struct SettingRow {
+  std::string key;
+  std::optional<std::string> blob;  // None: erased.
+};
+
 // Everything that changes together: commit() makes all of it durable, or nothing.
 struct Batch {
-  JobRow job;  // Inserted or replaced; every batch concerns one job.
+  std::optional<JobRow> job;  // Inserted or replaced. None: only settings and the answer; all else is about a job.
   std::vector<EventRow> events;
   std::vector<uint64_t> erase_events;   // Sequences.
   std::optional<uint64_t> step_stride;  // Erases the step events whose step is no multiple of it, before `events`.
   std::optional<StreamRow> stream;
   std::optional<AnswerRow> answer;
+  std::vector<SettingRow> settings;
 };
 
 class Store {
  public:
   virtual ~Store() = default;
-  // Durable, when it returns OK, against a crash of the process and of the machine.
+  // Durable, when it returns OK, against a crash of the process and of the machine. Batches about one job must come
+  // one after the other.
   virtual absl::Status commit(const Batch& batch) = 0;
   virtual absl::StatusOr<std::vector<JobRow>> jobs() = 0;
   // In order of sequence, those after `after`, at most `limit`.
   virtual absl::StatusOr<std::vector<EventRow>> events(const std::string& job, uint64_t after, int limit) = 0;
   virtual absl::StatusOr<uint64_t> next_line(const std::string& job, uint64_t epoch, uint32_t rank) = 0;
   virtual absl::StatusOr<std::optional<std::string>> answer(const std::string& request) = 0;
+  // Those whose key begins with `prefix`, in order of key.
+  virtual absl::StatusOr<std::vector<SettingRow>> settings(const std::string& prefix) = 0;
 };
 
 struct SqliteOptions {
   std::string path;                                  // ":memory:" for one that ends with the process.
   std::function<void(double seconds)> on_commit;     // Told how long each commit took; may be empty.
+  std::function<void()> on_transaction;              // Called after each write to the disk; may be empty.
   std::function<void(const char* point)> failpoint;  // Tests only: called at "begin", "written", "committed".
 };
 

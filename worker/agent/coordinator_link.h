@@ -23,7 +23,8 @@ class CoordinatorLink {
   // Called from the reading thread, in the order of arrival.
   using OnAssignments = std::function<void(v1::HeartbeatResponse)>;
 
-  // `address`: host:port. `self` is sent at each registration. `metrics` must outlive this.
+  // `address`: host:port, or several (common/addresses.h). `self` is sent at each registration. `metrics` must outlive
+  // this.
   CoordinatorLink(const std::string& address, v1::RegisterNodeRequest self, metrics::DaemonMetrics* metrics,
                   OnAssignments on_assignments);
   ~CoordinatorLink();  // Hangs up at once.
@@ -43,7 +44,9 @@ class CoordinatorLink {
   void run();
   bool register_node();
   void converse();  // One heartbeat stream, until it breaks.
-  void read(Stream& stream);
+  void read(Stream& stream, grpc::ClientContext& context);
+  // False: an older leader than one that was heard before.
+  bool accept_term(const grpc::ClientContext& context);
   // Waits for something to send; false when the stream is over, silent or to be left.
   bool next_message(v1::HeartbeatRequest& message);
   bool wait_unless_stopping(std::chrono::milliseconds time);
@@ -62,6 +65,7 @@ class CoordinatorLink {
   bool broken_ = false;
   bool changed_ = false;
   uint64_t sequence_ = 0;
+  uint64_t term_ = 0;  // The newest of those coordinators that stand in for each other; see kTermHeader.
   std::vector<v1::RankStatus> ranks_;
   std::chrono::milliseconds interval_{2'000};
   std::chrono::milliseconds silence_{10'000};  // After this long without an answer the stream is given up.

@@ -1,0 +1,135 @@
+#include "server/store/leadership.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace telar::server::store {
+namespace {
+
+namespace pb = etcdserverpb;
+using std::chrono::milliseconds;
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr milliseconds kTry(1'000);
+constexpr milliseconds kPause(100);  // After a renewal that failed.
+
+}  // namespace
+
+Leadership::Leadership(EtcdClient* client, LeadershipOptions options)
+    : client_(client), options_(std::move(options)), key_(options_.prefix + "leader") {}
+
+Leadership::~Leadership() { resign(); }
+
+absl::StatusOr<bool> Leadership::campaign() {
+  pb::RangeRequest look;
+  look.set_key(key_);
+  auto now = client_->range(look, SteadyClock::now() + kTry);
+  if (!now.ok()) return now.status();
+  if (now->kvs_size() > 0) {
+    std::lock_guard<std::mutex> hold(mutex_);
+    leader_ = now->kvs(0).value();
+    return false;
+  }
+  const auto asked = SteadyClock::now();
+  auto lease = client_->grant(options_.ttl, asked + kTry);
+  if (!lease.ok()) return lease.status();
+
+  pb::TxnRequest take;
+  pb::Compare* free = take.add_compare();
+  free->set_target(pb::Compare::VERSION);
+  free->set_key(key_);
+  free->set_version(0);
+  pb::PutRequest* put = take.add_success()->mutable_request_put();
+  put->set_key(key_);
+  put->set_value(options_.address);
+  put->set_lease(lease->id());
+  const auto won = client_->try_txn(take, SteadyClock::now() + kTry);
+  if (!won.ok() || !won->succeeded()) {
+    // Without an answer the key may be ours: it goes with its lease.
+    client_->revoke(lease->id(), SteadyClock::now() + kTry).IgnoreError();
+    if (!won.ok()) return won.status();
+    return false;
+  }
+  std::lock_guard<std::mutex> hold(mutex_);
+  leader_ = options_.address;
+  lease_ = lease->id();
+  term_ = won->header().revision();
+  end_ = asked + std::chrono::seconds(lease->ttl());
+  held_ = true;
+  thread_ = std::thread([this] { keep(); });
+  return true;
+}
+
+// Renews three times in a lease. Each renewal counts from when it was asked for, so that etcd cannot end it earlier.
+void Leadership::keep() {
+  milliseconds pause = milliseconds(options_.ttl) / 3;
+  while (wait(pause)) {
+    const auto asked = SteadyClock::now();
+    if (asked >= end()) return lose("its lease ran out before it was renewed");
+    const auto left = client_->try_keep_alive(lease_, std::min(end(), asked + kTry));
+    pause = left.ok() ? milliseconds(options_.ttl) / 3 : kPause;
+    if (!left.ok()) continue;
+    if (left->count() == 0) return lose("etcd has ended its lease");
+    std::lock_guard<std::mutex> hold(mutex_);
+    end_ = asked + *left;
+  }
+}
+
+bool Leadership::wait(milliseconds time) {
+  std::unique_lock<std::mutex> hold(mutex_);
+  changed_.wait_for(hold, time, [this] { return !held_; });
+  return held_;
+}
+
+void Leadership::lose(const std::string& why) {
+  {
+    std::lock_guard<std::mutex> hold(mutex_);
+    if (!held_) return;
+    held_ = false;
+    changed_.notify_all();
+  }
+  if (options_.on_lost) options_.on_lost(why);
+}
+
+void Leadership::resign() {
+  int64_t lease = 0;
+  {
+    std::lock_guard<std::mutex> hold(mutex_);
+    if (held_) lease = lease_;
+    held_ = false;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+  if (lease != 0) client_->revoke(lease, SteadyClock::now() + kTry).IgnoreError();
+}
+
+std::string Leadership::leader() const {
+  std::lock_guard<std::mutex> hold(mutex_);
+  return leader_;
+}
+
+bool Leadership::holds() const {
+  std::lock_guard<std::mutex> hold(mutex_);
+  return held_ && SteadyClock::now() < end_;
+}
+
+EtcdClient::Steady Leadership::end() const {
+  std::lock_guard<std::mutex> hold(mutex_);
+  return end_;
+}
+
+int64_t Leadership::term() const {
+  std::lock_guard<std::mutex> hold(mutex_);
+  return term_;
+}
+
+pb::Compare Leadership::fence() const {
+  pb::Compare compare;
+  compare.set_target(pb::Compare::CREATE);
+  compare.set_key(key_);
+  compare.set_create_revision(term());
+  return compare;
+}
+
+}  // namespace telar::server::store
