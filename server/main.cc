@@ -109,7 +109,10 @@ int serve(const Options& options, Candidate* candidate) {
   if (!server.ok()) return refuse(kCannotBind, server.status());
   // With port 0 the address is known only now; no worker can have dialled it before.
   (*manager)->set_rendezvous_address(rendezvous_address(options, (*server)->address()));
-  auto scheduler = std::make_unique<jobs::Scheduler>(manager->get(), [] { notify_systemd("WATCHDOG=1"); });
+  auto scheduler = std::make_unique<jobs::Scheduler>(manager->get(), [&metrics](double seconds) {
+    metrics.on_round(seconds);
+    notify_systemd("WATCHDOG=1");
+  });
 
   const std::string http_address = absl::StrCat(host_of(options.http), ":", (*http)->port());
   if (absl::Status status = write_port_file(options.port_file, (*server)->address(), http_address); !status.ok()) {

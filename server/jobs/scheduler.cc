@@ -11,7 +11,7 @@ constexpr std::chrono::milliseconds kShortestRest(10);
 
 }  // namespace
 
-Scheduler::Scheduler(JobManager* manager, std::function<void()> after_round)
+Scheduler::Scheduler(JobManager* manager, std::function<void(double seconds)> after_round)
     : manager_(manager), after_round_(std::move(after_round)), thread_([this] { loop(); }) {}
 
 Scheduler::~Scheduler() {
@@ -22,8 +22,11 @@ Scheduler::~Scheduler() {
 void Scheduler::loop() {
   while (!stop_) {
     const uint64_t seen = manager_->changes().count();
+    const auto start = std::chrono::steady_clock::now();
     manager_->tick();
-    if (after_round_) after_round_();
+    if (after_round_) {
+      after_round_(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
     std::this_thread::sleep_for(kShortestRest);
     if (!manager_->changes().over()) manager_->changes().wait(seen, kLongestRest);
   }

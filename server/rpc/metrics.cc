@@ -109,7 +109,12 @@ Metrics::Metrics()
                         .Name("telar_store_transactions_total")
                         .Help("Writes to the store that were waited for; one may hold many changes")
                         .Register(registry_)
-                        .Add({})) {
+                        .Add({})),
+      rounds_(BuildHistogram()
+                  .Name("telar_scheduler_round_seconds")
+                  .Help("Time of one round of the scheduler, which holds up all calls")
+                  .Register(registry_)
+                  .Add({}, kCallSeconds)) {
   BuildGauge()
       .Name("telar_build_info")
       .Help("Constant 1; what runs")
@@ -126,6 +131,7 @@ void Metrics::on_restart(v1::FailureClass cause) { restarts_.Add({{"reason", rea
 void Metrics::on_placed(double queue_seconds) { queue_wait_.Observe(queue_seconds); }
 void Metrics::on_commit(double seconds) { commits_.Observe(seconds); }
 void Metrics::on_transaction() { transactions_.Increment(); }
+void Metrics::on_round(double seconds) { rounds_.Observe(seconds); }
 void Metrics::on_call(const std::string& method, double seconds) {
   calls_.Add({{"method", method}}, kCallSeconds).Observe(seconds);
 }

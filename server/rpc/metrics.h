@@ -20,7 +20,8 @@ class Metrics final : public jobs::Observer {
   void on_restart(v1::FailureClass cause) override;
   void on_placed(double queue_seconds) override;
   void on_commit(double seconds);
-  void on_transaction();  // Of the store: may hold many commits.
+  void on_transaction();          // Of the store: may hold many commits.
+  void on_round(double seconds);  // Of the scheduler.
   void on_call(const std::string& method, double seconds);
 
   // Everything in text format.
@@ -33,6 +34,7 @@ class Metrics final : public jobs::Observer {
   prometheus::Histogram& queue_wait_;
   prometheus::Histogram& commits_;
   prometheus::Counter& transactions_;
+  prometheus::Histogram& rounds_;
 };
 
 // Reports how long it lived as one call of `method`.

@@ -179,7 +179,9 @@ TEST_F(PendingChanges, ManyThreadsOnManyJobs) {
         const auto job = manager_->create(request(id));
         ASSERT_TRUE(job.ok()) << job.status();
         ASSERT_TRUE(manager_->get(job->name()).ok());  // One's own submit is seen at once.
-        if (i % 2 == 0) EXPECT_TRUE(cancel(job->name(), "cancel" + id).ok());
+        if (i % 2 == 0) {
+          EXPECT_TRUE(cancel(job->name(), "cancel" + id).ok());
+        }
       }
     });
   }
