@@ -97,14 +97,14 @@ class EtcdStoreTest : public testing::Test {
 };
 
 TEST_F(EtcdStoreTest, OneLeadsAndTheNextOneTakesOverWhenItIsGone) {
-  Coordinator second(*server_, "b:2", seconds(2));
+  Coordinator second(*server_, "b:2", seconds(3));
   {
-    Coordinator first(*server_, "a:1", seconds(2));
+    Coordinator first(*server_, "a:1", seconds(3));
     ASSERT_TRUE(first.lead());
     EXPECT_FALSE(second.leadership.campaign().value());
     EXPECT_EQ(second.leadership.leader(), "a:1");
     // Renewed: it still leads after more than its lease.
-    const auto end = SteadyClock::now() + seconds(4);
+    const auto end = SteadyClock::now() + seconds(5);
     while (SteadyClock::now() < end) {
       ASSERT_FALSE(second.leadership.campaign().value());
       std::this_thread::sleep_for(std::chrono::milliseconds(100));

@@ -1,0 +1,58 @@
+// Which coordinator a worker obeys.
+#include "worker/agent/coordinator_link.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "tests/fakes/fake_coordinator.h"
+
+namespace telar::agent {
+namespace {
+
+class CoordinatorLinkTest : public testing::Test {
+ protected:
+  v1::RegisterNodeRequest self() {
+    v1::RegisterNodeRequest request;
+    request.set_node("a");
+    request.set_incarnation("1");
+    return request;
+  }
+  // A coordinator of that term comes up where the one before was.
+  void next_leader(uint64_t term) {
+    fake_.stop();
+    heartbeats_ = fake_.locked([](const auto& fake) { return fake.heartbeats().size(); });
+    answers_ = 0;
+    fake_.set_term(term);
+    fake_.start();
+  }
+  bool told() {  // So many heartbeats that an answer must have come.
+    const size_t wanted = heartbeats_ + 3;
+    return fake_.wait([wanted](const auto& fake) { return fake.heartbeats().size() >= wanted; });
+  }
+
+  fakes::FakeCoordinator fake_;
+  prometheus::Registry registry_;
+  metrics::DaemonMetrics metrics_{registry_, "1", "a"};
+  std::atomic<int> answers_{0};
+  size_t heartbeats_ = 0;
+};
+
+TEST_F(CoordinatorLinkTest, NoLeaderOfBeforeIsObeyed) {
+  fake_.set_term(5);
+  CoordinatorLink link(fake_.address(), self(), &metrics_, [this](const v1::HeartbeatResponse&) { ++answers_; });
+  link.start();
+  ASSERT_TRUE(told());
+  EXPECT_GT(answers_, 0);
+
+  next_leader(4);
+  ASSERT_TRUE(told());
+  EXPECT_EQ(answers_, 0);
+
+  next_leader(6);
+  ASSERT_TRUE(told());
+  EXPECT_GT(answers_, 0);
+}
+
+}  // namespace
+}  // namespace telar::agent
