@@ -5,6 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "client/output/message.h"
+#include "common/addresses.h"
 #include "common/channel.h"
 
 namespace telar::client {
