@@ -21,6 +21,7 @@
 #include "worker/data/batch_loader.h"
 #include "worker/data/llmc_format.h"
 #include "worker/data/mixture.h"
+#include "worker/data/split.h"
 
 namespace telar::bench {
 namespace {
@@ -29,8 +30,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kUsage =
     "usage: bench_input [--tokens-per-second N] [--batch N] [--seq N] [--steps N] [--million-tokens N] [--sources N]\n"
-    "                   [--documents] [--cold]\n"
+    "                   [--documents] [--cold] [--starts]\n"
     "--million-tokens: in each source. --documents: starts of documents, too. --cold: files are not in memory.\n"
+    "--starts: instead, how long a start takes that holds out documents, without an index and with one.\n"
     "Last it reads without a pause: how fast it could be.\n";
 constexpr uint16_t kEndOfDocument = 50256;
 constexpr size_t kDocumentTokens = 600;
@@ -141,12 +143,32 @@ absl::StatusOr<Took> take_all(const Input& input, const Sizes& sizes, double ste
   return took;
 }
 
-absl::Status run(const Flags& flags) {
+// Where documents end in one shard, and which are held out.
+absl::Status time_starts(const std::string& folder, const Sizes& sizes, bool cold) {
+  const std::string path = folder + "/data.bin";
+  absl::Status status = write_shard(path, static_cast<uint64_t>(sizes.million_tokens) * 1000000, 7);
+  std::this_thread::sleep_for(std::chrono::seconds(3));  // An index that is as young as the data is not trusted.
+  const data::IndexCache none, index(folder + "/index", "w");
+  for (const auto& [what, cache] :
+       {std::pair("without an index", &none), {"that makes one", &index}, {"with one", &index}}) {
+    if (cold) drop_from_memory(path);
+    const auto start = Clock::now();
+    auto source = data::open_llmc_bin({path}, 50257);
+    if (!source.ok()) return source.status();
+    auto documents = (*source)->documents(kEndOfDocument, *cache);
+    if (!documents.ok()) return documents.status();
+    auto split = data::hold_out_documents(**source, **documents, 0.01, kEndOfDocument, *cache);
+    if (!split.ok()) return split.status();
+    fmt::print("a start {}: {:.3f} s for {} documents, {} ranges held out\n", what, seconds_since(start),
+               (*documents)->count(), split->eval.size());
+  }
+  return status;
+}
+
+absl::Status measure(const Flags& flags, const std::string& folder) {
   const auto sizes = sizes_of(flags);
   if (!sizes.ok()) return sizes.status();
-  const std::string folder =
-      (std::filesystem::temp_directory_path() / ("bench_input_" + std::to_string(::getpid()))).string();
-  std::filesystem::create_directories(folder);
+  if (flags.has("starts")) return time_starts(folder, *sizes, flags.has("cold"));
   const auto input = open_input(folder, *sizes, flags.has("documents"), flags.has("cold"));
   absl::Status status = input.status();
   if (status.ok()) {
@@ -163,6 +185,14 @@ absl::Status run(const Flags& flags) {
                  tokens * static_cast<double>(sizes->steps - 1) / free->seconds / 1e6);
     }
   }
+  return status;
+}
+
+absl::Status run(const Flags& flags) {
+  const std::string folder =
+      (std::filesystem::temp_directory_path() / ("bench_input_" + std::to_string(::getpid()))).string();
+  std::filesystem::create_directories(folder);
+  const absl::Status status = measure(flags, folder);
   std::filesystem::remove_all(folder);
   return status;
 }
@@ -172,7 +202,8 @@ absl::Status run(const Flags& flags) {
 
 int main(int argc, char** argv) {
   const auto flags = telar::bench::Flags::parse(
-      argc, argv, {"tokens-per-second", "batch", "seq", "steps", "million-tokens", "sources"}, {"documents", "cold"});
+      argc, argv, {"tokens-per-second", "batch", "seq", "steps", "million-tokens", "sources"},
+      {"documents", "cold", "starts"});
   const absl::Status status = flags.ok() ? telar::bench::run(*flags) : flags.status();
   if (status.ok()) return EXIT_SUCCESS;
   std::cerr << status.message() << "\n" << telar::bench::kUsage;

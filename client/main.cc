@@ -30,6 +30,7 @@ struct CommandLine {
   WatchOptions watch_options;
   LogsOptions logs_options;
   CancelOptions cancel_options;
+  ReleaseOptions release_options;
   CkptConvertOptions ckpt_convert_options;
   DataPrepareOptions data_prepare_options;
   DataOptions data_check_options, data_stats_options;
@@ -37,8 +38,10 @@ struct CommandLine {
   std::string checkpoint, other_checkpoint;
   CkptRmOptions ckpt_rm_options;
   TraceOptions trace_options;
+  UpdateOptions update_options;
+  NodeOptions node_options;
   std::string described_job;
-  std::string explained_path;
+  std::string explained;
   std::string shell;
   bool client_only = false;
   std::function<int(Context&)> command;
@@ -81,7 +84,8 @@ void add_submit(CLI::App& app, CommandLine& line) {
   SubmitOptions* options = &line.submit_options;
   CLI::App* command = app.add_subcommand("submit", "Submit a job from a spec; prints its id");
   command->add_option("file", options->file, "Spec in YAML, JSON or textproto; - reads standard input")->required();
-  command->add_flag("--dry-run", options->dry_run, "Only check the spec; prints it with every default filled in");
+  command->add_flag("--dry-run", options->dry_run,
+                    "Only check the spec; prints it complete, and where it would run or why it would wait");
   auto* watching = command->add_flag("--watch", options->watch, "Follow the job to its end");
   command->add_flag("--wait", options->wait, "Wait for its end without progress")->excludes(watching);
   command->add_option("--name", options->name, "Label of the job, in place of the spec's name");
@@ -105,8 +109,8 @@ void add_reading(CLI::App& app, CommandLine& line) {
   command->add_option("job", *job, "Id, full name, or label")->required();
   command->callback([&line, job] { line.command = [job](Context& context) { return describe(context, *job); }; });
 
-  command = app.add_subcommand("nodes", "List nodes and their devices");
-  command->callback([&line] { line.command = nodes; });
+  command = app.add_subcommand("queues", "List queues: what they may have, hold and want");
+  command->callback([&line] { line.command = queues; });
 
   bool* client_only = &line.client_only;
   command = app.add_subcommand("version", "Show the version of this program and of the coordinator");
@@ -116,12 +120,13 @@ void add_reading(CLI::App& app, CommandLine& line) {
     line.command = [client_only](Context& context) { return version(context, *client_only); };
   });
 
-  std::string* path = &line.explained_path;
-  command = app.add_subcommand("explain", "Show what a field of the spec means");
-  command->add_option("field", *path, "Path of the field, as model.heads; none: the whole spec");
-  command->callback([&line, path] {
-    line.needs_coordinator = false;
-    line.command = [path](Context& context) { return explain_field(context, *path); };
+  std::string* subject = &line.explained;
+  command = app.add_subcommand("explain", "Show why a job waits, or what a field of the spec means");
+  command->add_option("subject", *subject,
+                      "Id, full name or label of a job; or a path, as model.heads; none: the spec");
+  command->callback([&line, subject] {
+    line.needs_coordinator = !names_field(*subject);
+    line.command = [subject](Context& context) { return explain(context, *subject); };
   });
 }
 
@@ -149,6 +154,58 @@ void add_following(CLI::App& app, CommandLine& line) {
   add_duration(*command, "--wait-timeout", ending->wait_timeout, "Stop waiting after this");
   command->callback(
       [&line, ending] { line.command = [ending](Context& context) { return cancel(context, *ending); }; });
+}
+
+void add_nodes(CLI::App& app, CommandLine& line) {
+  NodeOptions* options = &line.node_options;
+  CLI::App* group = app.add_subcommand("nodes", "List nodes and their devices; close them and open them again");
+  group->require_subcommand(0, 1);
+  group->fallthrough();
+  const auto add = [&](const char* name, const char* help, int (*run)(Context&, const NodeOptions&)) {
+    CLI::App* command = group->add_subcommand(name, help);
+    command->add_option("node", options->node, "Its name")->required();
+    command->callback(
+        [&line, options, run] { line.command = [options, run](Context& context) { return run(context, *options); }; });
+    return command;
+  };
+  add("cordon", "Give nothing new to a node", cordon_node)
+      ->add_option("--reason", options->reason, "For others to read");
+  add("uncordon", "Open a node again", uncordon_node);
+  add("drain", "Cordon a node; what runs there saves and moves away", drain_node)
+      ->add_option("--reason", options->reason, "For others to read");
+  ReleaseOptions* releasing = &line.release_options;
+  CLI::App* release = group->add_subcommand("release", "Give a device back that is in quarantine");
+  release->add_option("node", releasing->node, "Its node")->required();
+  release->add_option("device", releasing->device, "KIND:INDEX, as gpu:3")->required();
+  release->callback([&line, releasing] {
+    line.command = [releasing](Context& context) { return release_device(context, *releasing); };
+  });
+  group->callback([&line, group] {
+    if (group->get_subcommands().empty()) line.command = nodes;
+  });
+}
+
+void add_update(CLI::App& app, CommandLine& line) {
+  UpdateOptions* options = &line.update_options;
+  CLI::App* command = app.add_subcommand("update", "Change how a job is scheduled");
+  command->add_option("job", options->job, "Id, full name, or label")->required();
+  command->add_option("--queue", options->queue, "Queue to wait in");
+  command->add_option("--priority", options->priority, "Within the queue, -1000 to 1000");
+  command->add_option("--preemptible", options->preemptible, "Whether it may be ended for others: true or false");
+  command
+      ->add_option_function<std::string>(
+          "--time-limit",
+          [options](const std::string& text) {
+            options->time_limit = text == "0" ? std::optional<Milliseconds>(0) : parse_duration(text);
+            if (!options->time_limit) {
+              throw CLI::ValidationError("--time-limit", "got '" + text + "', want a time like 90s, 5m or 2h, or 0");
+            }
+          },
+          "Running time after which it saves and ends; 0: none")
+      ->type_name("TIME");
+  command->add_option("--etag", options->etag, "Only if this is the job's etag still");
+  command->callback(
+      [&line, options] { line.command = [options](Context& context) { return update(context, *options); }; });
 }
 
 void add_tokenizer(CLI::App& command, TokenizerOptions& options) {
@@ -376,6 +433,7 @@ int run(CommandLine& line, Interrupt& interrupt) {
     auto stub = make_stub(line.options.coordinator);
     if (!stub.ok()) return report(context, stub.status());
     context.jobs = *std::move(stub);
+    context.nodes = make_nodes_stub(line.options.coordinator);
   }
   const int code = line.command(context);
   std::cout.flush();
@@ -394,6 +452,8 @@ int main(int argc, char** argv) {
   add_submit(app, line);
   add_reading(app, line);
   add_following(app, line);
+  add_nodes(app, line);
+  add_update(app, line);
   add_ckpt(app, line);
   add_data(app, line);
   add_trace(app, line);

@@ -106,7 +106,7 @@ install_and_build() {
 
   say "Build"
   mkdir -p build
-  cmake --preset release -Wno-dev >"build/quickstart.log" 2>&1 || { cat build/quickstart.log >&2; fail "cmake failed"; }
+  cmake --preset release -DUNITY=ON -Wno-dev >"build/quickstart.log" 2>&1 || { cat build/quickstart.log >&2; fail "cmake failed"; }
   cmake --build --preset release -j "$(nproc)" --target telar telar-coordinator telar-worker telar-rank
   bin=$root/build/release/bin
 }

@@ -16,6 +16,8 @@
 #include "common/process.h"
 #include "server/candidate.h"
 #include "server/jobs/job_manager.h"
+#include "server/jobs/log_retention.h"
+#include "server/jobs/queues_file.h"
 #include "server/jobs/scheduler.h"
 #include "server/options.h"
 #include "server/rpc/http_pages.h"
@@ -28,6 +30,8 @@ namespace {
 
 using namespace telar;          // NOLINT: the program's own names.
 using namespace telar::server;  // NOLINT
+
+constexpr std::chrono::milliseconds kLogRetention(30'000);
 
 int refuse(ExitCode code, const absl::Status& status) {
   std::cerr << "telar-coordinator: " << std::string(status.message()) << "\n";
@@ -75,6 +79,22 @@ absl::Status write_port_file(const std::string& path, const std::string& listen,
   return absl::PermissionDeniedError(absl::StrCat("--port-file: cannot write ", path));
 }
 
+absl::StatusOr<std::vector<jobs::QueueConfig>> queues_of(const Options& options) {
+  if (!options.queues.empty()) return jobs::read_queues(options.queues);
+  return std::vector<jobs::QueueConfig>{{.name = jobs::kDefaultQueue}};
+}
+
+// A file with mistakes changes nothing.
+void reload_queues(const Options& options, jobs::JobManager& manager) {
+  auto queues = queues_of(options);
+  if (!queues.ok()) {
+    spdlog::error("the queues stay as they are: {}", std::string(queues.status().message()));
+    return;
+  }
+  spdlog::info("queues: {} read again from {}", queues->size(), options.queues);
+  manager.set_queues(*std::move(queues));
+}
+
 absl::StatusOr<std::unique_ptr<store::Store>> open_store(const Options& options, Candidate* candidate,
                                                          rpc::Metrics* metrics) {
   if (candidate != nullptr) return candidate->open_store(metrics);
@@ -90,12 +110,20 @@ int serve(const Options& options, Candidate* candidate) {
   rpc::Metrics metrics;
   auto store = open_store(options, candidate, &metrics);
   if (!store.ok()) return refuse(kStoreUnusable, store.status());
-  store::LogStore logs(options.data + "/logs");
+  store::LogStore logs(options.data + "/logs",
+                       {.rank_bytes = options.log_rank_bytes,
+                        .total_bytes = options.log_total_bytes,
+                        .on_missing = [&metrics](uint64_t bytes) { metrics.on_missing_log(bytes); }});
+  auto queues = queues_of(options);
+  if (!queues.ok()) return refuse(kUsage, queues.status());
   auto manager = jobs::JobManager::open({.run_root = options.run_root,
                                          .rendezvous_address = rendezvous_address(options, options.listen),
                                          .heartbeat_interval = options.heartbeat_interval,
                                          .lease = options.lease,
-                                         .stop_grace = options.stop_grace},
+                                         .stop_grace = options.stop_grace,
+                                         .receipt_deadline = options.receipt_deadline,
+                                         .queues = *queues,
+                                         .patience = options.gang_patience},
                                         &clock, store->get(), &logs, &metrics);
   if (!manager.ok()) return refuse(kStoreUnusable, manager.status());
 
@@ -109,6 +137,7 @@ int serve(const Options& options, Candidate* candidate) {
   if (!server.ok()) return refuse(kCannotBind, server.status());
   // With port 0 the address is known only now; no worker can have dialled it before.
   (*manager)->set_rendezvous_address(rendezvous_address(options, (*server)->address()));
+  auto retention = std::make_unique<jobs::LogRetention>(manager->get(), kLogRetention);
   auto scheduler = std::make_unique<jobs::Scheduler>(manager->get(), [&metrics](double seconds) {
     metrics.on_round(seconds);
     notify_systemd("WATCHDOG=1");
@@ -124,13 +153,17 @@ int serve(const Options& options, Candidate* candidate) {
 
   const auto deposed = [candidate] { return candidate != nullptr && candidate->deposed(); };
   int signal = 0;
-  while (!deposed() && signal != SIGTERM && signal != SIGINT) signal = wait_for_signal();  // Nothing to reload.
+  while (!deposed() && signal != SIGTERM && signal != SIGINT) {
+    signal = wait_for_signal();
+    if (signal == SIGHUP) reload_queues(options, **manager);
+  }
   spdlog::info("{}: stopping; jobs go on without the coordinator",
                deposed() ? std::string("another coordinator leads") : absl::StrCat("signal ", signal));
   notify_systemd("STOPPING=1");
   (*server)->stop();  // No new requests; streams end.
   scheduler.reset();  // No new placements.
-  http->reset();      // Scraped to the end.
+  retention.reset();
+  http->reset();  // Scraped to the end.
   manager->reset();
   store->reset();  // Everything acknowledged is in it already.
   return kStopped;
@@ -140,6 +173,8 @@ int serve(const Options& options, Candidate* candidate) {
 int take_turns(Options options) {
   auto candidate = Candidate::open(options);
   if (!candidate.ok()) return refuse(kStoreUnusable, candidate.status());
+  // Now, not only when it leads.
+  if (const auto queues = queues_of(options); !queues.ok()) return refuse(kUsage, queues.status());
   const auto places =
       (*candidate)
           ->wait_for_turn(

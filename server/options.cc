@@ -40,6 +40,19 @@ std::function<bool(Options&, const std::string&)> duration(milliseconds Options:
   };
 }
 
+// "512", "64K", "256M", "4G"; "0" is no limit.
+std::function<bool(Options&, const std::string&)> size(uint64_t Options::*member) {
+  return [member](Options& options, const std::string& value) {
+    const size_t unit = value.find_first_not_of("0123456789");
+    const std::string suffix = unit == std::string::npos ? "" : value.substr(unit);
+    const int shift = suffix.empty() ? 0 : suffix == "K" ? 10 : suffix == "M" ? 20 : suffix == "G" ? 30 : -1;
+    uint64_t number = 0;
+    if (shift < 0 || !absl::SimpleAtoi(value.substr(0, unit), &number) || number > (UINT64_MAX >> shift)) return false;
+    options.*member = number << shift;
+    return true;
+  };
+}
+
 const std::vector<Flag>& flags() {
   static const std::vector<Flag> kFlags = {
       {"listen", "HOST:PORT", "address of the gRPC services (127.0.0.1:7070)", text(&Options::listen)},
@@ -58,6 +71,15 @@ const std::vector<Flag>& flags() {
       {"lease", "TIME", "a worker silent for that long is lost (10s)", duration(&Options::lease)},
       {"stop-grace", "TIME", "a rank has that long after SIGTERM where its job does not say (15s)",
        duration(&Options::stop_grace)},
+      {"receipt-deadline", "TIME", "a node has that long after its last rank to tell what is left (60s)",
+       duration(&Options::receipt_deadline)},
+      {"log-rank-limit", "BYTES", "of one rank's log, in one epoch, the newest so many stay; 0: all (4G)",
+       size(&Options::log_rank_bytes)},
+      {"log-total-limit", "BYTES", "logs of jobs that are over go beyond so many of all, oldest first; 0: none (0)",
+       size(&Options::log_total_bytes)},
+      {"queues", "FILE", "queues that jobs wait in (YAML); read again on SIGHUP", text(&Options::queues)},
+      {"gang-patience", "TIME", "smaller jobs may pass one whose start nobody can tell for that long (5m)",
+       duration(&Options::gang_patience)},
       {"log-level", "LEVEL", "trace, debug, info, warn or error (info)", text(&Options::log_level)},
       {"port-file", "FILE", "written with both addresses, as JSON, once they are bound", text(&Options::port_file)},
       {"reflection", "WHEN", "gRPC reflection: auto (on loopback), on or off", text(&Options::reflection)},
@@ -122,7 +144,9 @@ void set_flag(const std::string& name, const std::string* value, Options& option
       mistakes.push_back(absl::StrCat(name, ": a value is missing (", flag.value, ")"));
     } else if (!flag.set(options, *value)) {
       mistakes.push_back(absl::StrCat(name, ": '", *value, "' is no ", flag.value,
-                                      std::string(flag.value) == "TIME" ? ", such as 500ms, 2s or 1m" : ""));
+                                      std::string(flag.value) == "TIME"    ? ", such as 500ms, 2s or 1m"
+                                      : std::string(flag.value) == "BYTES" ? ", such as 65536, 256M or 4G"
+                                                                           : ""));
     }
     return;
   }

@@ -30,6 +30,11 @@ struct Options {
   std::chrono::milliseconds heartbeat_interval{2'000};
   std::chrono::milliseconds lease{10'000};
   std::chrono::milliseconds stop_grace{15'000};
+  std::chrono::milliseconds receipt_deadline{60'000};
+  uint64_t log_rank_bytes = 4ULL << 30;
+  uint64_t log_total_bytes = 0;  // No limit.
+  std::string queues;            // File of the queues; empty: only "default".
+  std::chrono::milliseconds gang_patience{300'000};
   std::string log_level = "info";
   std::string port_file;  // {"listen": "host:port", "http": "host:port"} once both are bound.
   std::string reflection = "auto";

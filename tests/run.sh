@@ -22,7 +22,7 @@ fi
 deploy/install-packages.sh deploy/packages.txt tests/packages.txt
 
 step Build
-cmake --preset release -Wno-dev
+cmake --preset release -DUNITY=ON -Wno-dev
 cmake --build --preset release -j "$jobs"
 
 step Tests

@@ -43,6 +43,15 @@ absl::Status write_port_file(const WorkerOptions& options, const std::string& ht
                                                            "\", \"pid\": ", getpid(), "}\n"));
 }
 
+// Where it is not asked for it goes with GPUs, and a program that is not there is no reason to have none of them.
+bool wants_probe(const WorkerOptions& options, const std::vector<v1::Device>& devices) {
+  if (options.probe != "auto") return options.probe == "on";
+  if (devices[0].kind() != v1::ResourceSpec::GPU) return false;
+  if (access(options.probe_program.c_str(), X_OK) == 0) return true;
+  spdlog::warn("--probe-program: {} is not there; nobody watches the GPUs", options.probe_program);
+  return false;
+}
+
 agent::AgentConfig make_config(const WorkerOptions& options, const std::vector<v1::Device>& devices,
                                const std::string& http) {
   agent::AgentConfig config;
@@ -53,9 +62,24 @@ agent::AgentConfig make_config(const WorkerOptions& options, const std::vector<v
   config.self.set_listen_host(options.listen_host);
   config.self.set_metrics_address(http);
   config.self.set_version(version());
+  config.self.mutable_labels()->insert(options.labels.begin(), options.labels.end());
+  config.self.set_spare(options.spare);
   config.ranks.rank_program = std::filesystem::absolute(options.rank_program).string();
   config.ranks.default_threads = agent::threads_per_device(devices.size());
   config.ranks.keep_finished = options.keep_finished;
+  config.ranks.device_files = options.device_files;
+  if (config.ranks.device_files.empty() && devices[0].kind() == v1::ResourceSpec::GPU) {
+    config.ranks.device_files = "/dev/nvidia";
+  }
+  config.ranks.residue_after = options.residue_after;
+  config.shipper.log_limit = options.rank_log_limit;
+  config.shipper.full_patience = options.log_patience;
+  if (wants_probe(options, devices)) {
+    config.probe.program = options.probe_program;
+    config.probe.library = options.nvml;
+    config.probe.devices = devices;
+    config.probe.deadline = options.probe_deadline;
+  }
   return config;
 }
 
@@ -74,7 +98,9 @@ int supervise(const WorkerOptions& options, agent::Agent& agent, const std::stri
 }
 
 int serve(const WorkerOptions& options, const agent::StateDir& state, agent::Spawner& spawner) {
-  const auto devices = agent::find_devices(options.device_kind, options.cpu_devices, options.nvlink_domain_size);
+  const auto devices = agent::find_devices_within(options.probe_deadline, state.path() + "/devices", [&] {
+    return agent::find_devices(options.device_kind, options.cpu_devices, options.nvlink_domain_size);
+  });
   if (!devices.ok()) return refuse(kWorkerDevice, devices.status());
   prometheus::Registry registry;
   auto http = HttpServer::start(options.http);
@@ -87,6 +113,11 @@ int serve(const WorkerOptions& options, const agent::StateDir& state, agent::Spa
   (*http)->handle("/healthz", [&] {
     const absl::Status status = agent.status();
     return status.ok() ? HttpResponse{200, "text/plain; charset=utf-8", "ok\n"}
+                       : HttpResponse{503, "text/plain; charset=utf-8", std::string(status.message()) + "\n"};
+  });
+  (*http)->handle("/readyz", [&] {
+    const absl::Status status = agent.readiness();
+    return status.ok() ? HttpResponse{200, "text/plain; charset=utf-8", "ready\n"}
                        : HttpResponse{503, "text/plain; charset=utf-8", std::string(status.message()) + "\n"};
   });
   const int code = supervise(options, agent, address);

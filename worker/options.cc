@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <map>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -48,13 +49,72 @@ std::string node_name(const std::string& text) {
   return right ? "" : absl::StrCat("'", text, "' is not 1 to 253 characters of [A-Za-z0-9.-_]");
 }
 
+// As they are typed; parse_options() turns them into what the daemon takes.
+struct HealthTimes {
+  double probe_deadline = 10, residue_after = 10, log_patience = 30;  // Seconds.
+  double rank_log_limit = 256;                                        // MiB.
+};
+
+void add_health_options(CLI::App& app, WorkerOptions& options, HealthTimes& times) {
+  app.add_option("--probe", options.probe, "Watch the devices' health: auto (if they are GPUs) | on | off")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "on", "off"}));
+  app.add_option("--probe-program", options.probe_program, "The program to watch it with")->capture_default_str();
+  app.add_option("--nvml", options.nvml, "The driver's library that the probe loads")->capture_default_str();
+  app.add_option("--probe-deadline", times.probe_deadline, "Seconds that the driver has to answer the probe")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 3600.0));
+  app.add_option("--device-files", options.device_files,
+                 "What the name of a device's file begins with, before its index; default: /dev/nvidia for GPUs");
+  app.add_option("--residue-after", times.residue_after,
+                 "Seconds after its end until what is left of a rank is told of")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 3600.0));
+  app.add_option("--rank-log-limit", times.rank_log_limit,
+                 "MiB of one rank's log that stay on this node's disk; 0: all")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e9));
+  app.add_option("--log-patience", times.log_patience,
+                 "Seconds after a rank's end until a coordinator without room for its log is let off the rest")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 86400.0));
+}
+
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+void take_health_times(WorkerOptions& options, const HealthTimes& times) {
+  options.probe_deadline = milliseconds_of(times.probe_deadline);
+  options.residue_after = milliseconds_of(times.residue_after);
+  options.log_patience = milliseconds_of(times.log_patience);
+  options.rank_log_limit = static_cast<uint64_t>(times.rank_log_limit * (1 << 20));
+}
+
+std::string node_label(const std::string& text) {
+  const size_t equals = text.find('=');
+  const bool right = equals != std::string::npos && equals > 0 && equals <= 253 && text.size() - equals <= 254;
+  return right ? "" : absl::StrCat("'", text, "' is not NAME=VALUE with at most 253 characters each");
+}
+
+// Labels that node_label() found right.
+void take_labels(WorkerOptions& options, const std::vector<std::string>& labels) {
+  for (const std::string& label : labels) {
+    const size_t equals = label.find('=');
+    options.labels[label.substr(0, equals)] = label.substr(equals + 1);
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv) {
   WorkerOptions options;
   options.node = host_name();
   options.rank_program = beside_this_program("telar-rank");
+  options.probe_program = beside_this_program("telar-probe");
   double stop_grace = 10, spawner_idle = 10;
+  HealthTimes times;
+  std::vector<std::string> labels;
   const std::map<std::string, agent::DeviceKind> kinds = {
       {"auto", agent::DeviceKind::kAuto}, {"cpu", agent::DeviceKind::kCpu}, {"gpu", agent::DeviceKind::kGpu}};
 
@@ -83,6 +143,11 @@ absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv) {
   app.add_option("--nvlink-domain-size", options.nvlink_domain_size,
                  "Devices that NVLink joins, in groups of that many by index; default: all of this node")
       ->check(CLI::Range(1, 4096));
+  app.add_option("--label", labels, "A label of this node; may be repeated")
+      ->type_name("NAME=VALUE")
+      ->allow_extra_args(false)
+      ->check(node_label);
+  app.add_flag("--spare", options.spare, "Keep this node free for jobs that lost another one");
   app.add_option("--keep-finished", options.keep_finished, "Directories of ended ranks to keep")
       ->capture_default_str()
       ->check(CLI::Range(0, 1000000));
@@ -93,6 +158,7 @@ absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv) {
   app.add_option("--spawner-idle", spawner_idle, "Seconds that the spawner outlives its last rank and daemon")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 86400.0));
+  add_health_options(app, options, times);
   app.add_option("--log-level", options.log_level, "trace | debug | info | warn | error")
       ->capture_default_str()
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}));
@@ -110,8 +176,14 @@ absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv) {
     return absl::InvalidArgumentError(
         absl::StrCat("--rank-program: ", options.rank_program, " is no program that can be run"));
   }
-  options.stop_grace = std::chrono::milliseconds(static_cast<int64_t>(stop_grace * 1000));
-  options.spawner_idle = std::chrono::milliseconds(static_cast<int64_t>(spawner_idle * 1000));
+  take_labels(options, labels);
+  if (options.probe == "on" && access(options.probe_program.c_str(), X_OK) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--probe-program: ", options.probe_program, " is no program that can be run"));
+  }
+  options.stop_grace = milliseconds_of(stop_grace);
+  take_health_times(options, times);
+  options.spawner_idle = milliseconds_of(spawner_idle);
   return options;
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -37,6 +38,16 @@ struct WorkerOptions {
   int cpu_devices = 1;
   int nvlink_domain_size = 0;  // 0: all devices of the node are in one.
   int keep_finished = 20;
+  std::string probe = "auto";  // auto (with GPUs) | on | off
+  std::string probe_program;   // Default: telar-probe beside this program.
+  std::string nvml = "libnvidia-ml.so.1";
+  std::string device_files;  // Default: /dev/nvidia with GPUs, else none.
+  std::chrono::milliseconds probe_deadline{10'000};
+  std::chrono::milliseconds residue_after{10'000};
+  uint64_t rank_log_limit = 256ULL << 20;
+  std::chrono::milliseconds log_patience{30'000};
+  std::map<std::string, std::string> labels;  // What jobs may ask for; "rack" tells which nodes are close.
+  bool spare = false;                         // Kept free for jobs that lost a node.
   bool stop_ranks_on_exit = false;
   std::chrono::milliseconds stop_grace{10'000};
   std::chrono::milliseconds spawner_idle{10'000};

@@ -32,7 +32,7 @@ bool print_json(Context& context, const nlohmann::ordered_json& value);
 
 int ckpt_ls(Context& context, const std::string& run);
 int ckpt_show(Context& context, const std::string& checkpoint);
-// Reads every byte. kDamaged when one is damaged.
+// Reads every byte. kDamaged when one is damaged, else kRefused when one cannot be read.
 int ckpt_verify(Context& context, const std::string& target);
 // kDiffers when they differ in any bit of a tensor, in where they stand, or in their specs.
 int ckpt_diff(Context& context, const std::string& a, const std::string& b);

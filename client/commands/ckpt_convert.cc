@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <optional>
 #include <ostream>
 
 #include <fmt/format.h>
@@ -9,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/commands/commands.h"
 #include "client/commands/exit_codes.h"
+#include "client/commands/live_line.h"
 #include "client/output/format.h"
 #include "client/output/message.h"
 #include "worker/convert/convert.h"
@@ -20,34 +20,27 @@ using convert::Format;
 
 constexpr int kInterrupted = 130;  // As of a program that Ctrl-C ends.
 constexpr Milliseconds kDrawInterval{200};
-constexpr const char* kEraseLine = "\r\x1b[K";
 
-// One line, redrawn.
+// On a terminal only.
 class Progress {
  public:
-  explicit Progress(Context& context) : context_(context), start_(context.clock.now()) {}
-  ~Progress() {
-    if (drawn_) context_.err() << kEraseLine << std::flush;
-  }
+  explicit Progress(Context& context) : context_(context), line_(context), start_(context.clock.now()) {}
+
   absl::Status operator()(uint64_t done, uint64_t total) {
     if (context_.interrupt.requested()) return absl::CancelledError("interrupted; nothing was written");
-    const auto now = context_.clock.now();
-    if (!context_.terminal.live || (drawn_ && now - *drawn_ < kDrawInterval)) return absl::OkStatus();
-    drawn_ = now;
-    const double seconds = std::chrono::duration<double>(now - start_).count();
+    if (!line_.live() || !line_.due(kDrawInterval)) return absl::OkStatus();
+    const double seconds = std::chrono::duration<double>(context_.clock.now() - start_).count();
     const auto rate = static_cast<uint64_t>(seconds > 0 ? static_cast<double>(done) / seconds : 0);
-    context_.err() << kEraseLine
-                   << fmt::format("{:3.0f} %  {} of {}  {}/s",
-                                  100.0 * static_cast<double>(done) / static_cast<double>(total), bytes(done),
-                                  bytes(total), bytes(rate))
-                   << std::flush;
+    line_.draw(line_.fit(fmt::format("{:3.0f} %  {} of {}  {}/s",
+                                     100.0 * static_cast<double>(done) / static_cast<double>(total), bytes(done),
+                                     bytes(total), bytes(rate))));
     return absl::OkStatus();
   }
 
  private:
   Context& context_;
+  LiveLine line_;
   const std::chrono::steady_clock::time_point start_;
-  std::optional<std::chrono::steady_clock::time_point> drawn_;
 };
 
 std::string absolute(const std::string& path) { return std::filesystem::absolute(path).lexically_normal().string(); }

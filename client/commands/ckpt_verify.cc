@@ -6,6 +6,14 @@
 #include "worker/checkpoint/run_files.h"
 
 namespace telar::client {
+namespace {
+
+// Nothing is known of what the files hold: they may not be read, or are of a newer format.
+bool may_be_good(const absl::Status& status) {
+  return absl::IsPermissionDenied(status) || absl::IsFailedPrecondition(status) || absl::IsResourceExhausted(status);
+}
+
+}  // namespace
 
 int ckpt_verify(Context& context, const std::string& name) {
   auto& files = checkpoint::FileSystem::posix();
@@ -23,21 +31,22 @@ int ckpt_verify(Context& context, const std::string& name) {
     return report_file(context, absl::NotFoundError(target->run_dir + "/ckpt: there are no checkpoints"));
   }
   auto json = nlohmann::ordered_json::array();
-  bool damaged = false;
+  int code = kOk;
   for (const std::string& path : paths) {
     const auto reader = checkpoint::CheckpointReader::open(files, path);
     const absl::Status status = reader.ok() ? (*reader)->verify() : reader.status();
     const Output output = context.options.output;
-    damaged = damaged || !status.ok();
     CheckpointLine line = look_at(path);
-    line.state = status.ok() ? "good" : "damaged";
+    line.state = status.ok() ? "good" : may_be_good(status) ? "unreadable" : "damaged";
+    if (line.state == "damaged") code = kDamaged;
+    if (line.state == "unreadable" && code == kOk) code = kRefused;
     line.why = std::string(status.message());
     json.push_back(checkpoint_json(line));
     if (output == Output::kJson || output == Output::kYaml) continue;
-    context.out() << path << (status.ok() ? ": good\n" : ": damaged: " + line.why + "\n") << std::flush;
+    context.out() << path << ": " << line.state << (status.ok() ? "" : ": " + line.why) << "\n" << std::flush;
   }
   print_json(context, {{"checkpoints", json}});
-  return damaged ? kDamaged : kOk;
+  return code;
 }
 
 }  // namespace telar::client

@@ -11,15 +11,15 @@
 namespace telar::client {
 
 struct SubmitOptions {
-  std::string file;  // "-": standard input.
-  bool dry_run = false;
+  std::string file;      // "-": standard input.
+  bool dry_run = false;  // Prints the complete spec on stdout; where it would run, or why not, on stderr.
   bool watch = false;
   bool wait = false;
   std::string name;               // Replaces spec.name.
   std::vector<std::string> sets;  // "path=value", applied after the file in this order.
   std::optional<Milliseconds> wait_timeout;
 };
-// Prints the new job's id on the first line of stdout.
+// Prints the new job's id on the first line of stdout; of an array those of its tasks, one a line.
 int submit(Context& context, const SubmitOptions& options);
 
 struct ListOptions {
@@ -73,8 +73,35 @@ struct CkptConvertOptions {
 // Of files on this machine; asks no coordinator.
 int ckpt_convert(Context& context, const CkptConvertOptions& options);
 
+struct UpdateOptions {
+  std::string job;
+  std::string etag;  // Of the job that was looked at; empty: change it whatever it is now.
+  std::optional<std::string> queue;
+  std::optional<int32_t> priority;
+  std::optional<bool> preemptible;
+  std::optional<Milliseconds> time_limit;  // Zero: none.
+};
+int update(Context& context, const UpdateOptions& options);
+
 int nodes(Context& context);
+struct ReleaseOptions {
+  std::string node;
+  std::string device;  // "gpu:3"
+};
+// Gives a device back that is in quarantine; prints its node.
+int release_device(Context& context, const ReleaseOptions& options);
+struct NodeOptions {
+  std::string node;
+  std::string reason;
+};
+int cordon_node(Context& context, const NodeOptions& options);
+int uncordon_node(Context& context, const NodeOptions& options);
+int drain_node(Context& context, const NodeOptions& options);
+int queues(Context& context);
 int version(Context& context, bool client_only);
-int explain_field(Context& context, const std::string& path);
+// Whether `subject` is the path of a field of the spec, right or misspelt: then no coordinator is needed.
+bool names_field(const std::string& subject);
+// A field of the spec, by its path; else a job: why it waits.
+int explain(Context& context, const std::string& subject);
 
 }  // namespace telar::client

@@ -57,6 +57,10 @@ absl::StatusOr<std::unique_ptr<v1::Jobs::StubInterface>> make_stub(const std::st
   return v1::Jobs::NewStub(dial(coordinator));
 }
 
+std::unique_ptr<v1::Nodes::StubInterface> make_nodes_stub(const std::string& coordinator) {
+  return v1::Nodes::NewStub(dial(coordinator));
+}
+
 std::optional<Milliseconds> parse_duration(const std::string& text) {
   const size_t end = text.find_first_not_of("0123456789.");
   const std::string unit = end == std::string::npos ? "s" : text.substr(end);

@@ -59,6 +59,7 @@ struct Context {
   const Clock& clock;
   Interrupt& interrupt;
   std::unique_ptr<v1::Jobs::StubInterface> jobs;
+  std::unique_ptr<v1::Nodes::StubInterface> nodes = nullptr;
 
   std::ostream& out() { return terminal.out; }
   std::ostream& err() { return terminal.err; }
@@ -73,6 +74,8 @@ struct Context {
 
 // Checks "host:port[,host:port...]" (or "unix:path") and makes the stub; connects to nothing yet.
 absl::StatusOr<std::unique_ptr<v1::Jobs::StubInterface>> make_stub(const std::string& coordinator);
+// The same for the service of operators, of an address that is known to be good.
+std::unique_ptr<v1::Nodes::StubInterface> make_nodes_stub(const std::string& coordinator);
 
 // "90", "90s", "1.5m", "2h", "250ms"; a bare number counts seconds. Positive, at most a year.
 std::optional<Milliseconds> parse_duration(const std::string& text);

@@ -5,10 +5,10 @@
 #include "absl/strings/str_cat.h"
 #include "client/commands/data.h"
 #include "client/commands/exit_codes.h"
+#include "client/commands/live_line.h"
 #include "client/commands/report.h"
 #include "client/output/data.h"
 #include "client/output/format.h"
-#include "client/output/table.h"
 #include "worker/prepare/prepare.h"
 
 namespace telar::client {
@@ -18,22 +18,20 @@ using Json = nlohmann::ordered_json;
 
 constexpr Milliseconds kLiveInterval{100};
 constexpr Milliseconds kPlainInterval{5000};
-constexpr const char* kEraseLine = "\r\x1b[K";
 
 // How far it is, on stderr: one line redrawn on a terminal, a line now and then elsewhere.
 class ProgressLine {
  public:
-  explicit ProgressLine(Context& context) : context_(context) {}
+  explicit ProgressLine(Context& context) : context_(context), line_(context) {}
 
   void show(const prepare::Progress& progress) {
     const auto now = context_.clock.now();
+    if (!line_.due(line_.live() ? kLiveInterval : kPlainInterval)) return;
     if (!begun_) {
-      begun_ = drawn_ = now;
+      begun_ = now;
       begun_bytes_ = progress.read_bytes;  // An earlier run may have read up to here.
+      return;
     }
-    const bool live = context_.terminal.live;
-    if (now - drawn_ < (live ? kLiveInterval : kPlainInterval)) return;
-    drawn_ = now;
     const double seconds = std::chrono::duration<double>(now - *begun_).count();
     const std::string line =
         data_progress_line({.read_bytes = progress.read_bytes,
@@ -42,27 +40,19 @@ class ProgressLine {
                             .tokens = progress.tokens,
                             .skipped = progress.skipped,
                             .bytes_per_second = static_cast<double>(progress.read_bytes - begun_bytes_) / seconds});
-    if (!live) {
-      context_.err() << line << "\n" << std::flush;
-      return;
+    if (line_.live()) {
+      line_.draw(line_.fit(line));
+    } else {
+      line_.note(line);
     }
-    // A line that wraps cannot be redrawn.
-    const int width = context_.terminal.width == nullptr ? 80 : context_.terminal.width();
-    context_.err() << kEraseLine << cut(line, static_cast<size_t>(std::max(20, width - 1))) << std::flush;
-    shown_ = true;
   }
-
-  void clear() {
-    if (shown_) context_.err() << kEraseLine << std::flush;
-    shown_ = false;
-  }
+  void clear() { line_.clear(); }
 
  private:
   Context& context_;
+  LiveLine line_;
   std::optional<Clock::Steady> begun_;
-  Clock::Steady drawn_;
   uint64_t begun_bytes_ = 0;
-  bool shown_ = false;
 };
 
 absl::Status unknown(const char* option, const std::string& value, const char* want) {

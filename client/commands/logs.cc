@@ -49,12 +49,13 @@ class LogCopy {
 
  private:
   bool take(const v1::LogChunk& chunk) {
-    if (chunk.data().empty()) return true;  // Heartbeat.
+    if (chunk.data().empty() && chunk.missing() == 0) return true;  // Heartbeat.
     if (chunk.epoch() != request_.epoch()) {
       if (request_.epoch() != 0) request_.set_offset(0);  // Of the epoch after; 0 stood for "the first".
       request_.set_epoch(chunk.epoch());
     }
     const uint64_t wanted = request_.offset();
+    if (chunk.missing() > 0) return skip(chunk.offset() + chunk.missing());
     if (chunk.offset() > wanted) {
       context_.err() << "warning: bytes " << wanted << " to " << chunk.offset() << " of the log of rank "
                      << chunk.rank() << ", epoch " << chunk.epoch() << ", are missing\n";
@@ -63,13 +64,25 @@ class LogCopy {
     if (known >= chunk.data().size()) return true;
     context_.out().write(chunk.data().data() + known, static_cast<std::streamsize>(chunk.data().size() - known));
     context_.out() << std::flush;
+    line_open_ = chunk.data().back() != '\n';
     request_.set_offset(chunk.offset() + chunk.data().size());
     return context_.out().good();  // Nobody reads any more, as behind `| head`.
+  }
+
+  // In the log's place, where whoever reads it will look.
+  bool skip(uint64_t end) {
+    if (end <= request_.offset()) return true;
+    if (line_open_) context_.out() << "\n";
+    line_open_ = false;
+    context_.out() << "[telar: " << end - request_.offset() << " bytes of this log are missing here]\n" << std::flush;
+    request_.set_offset(end);
+    return context_.out().good();
   }
 
   Context& context_;
   Contact contact_;
   const bool all_epochs_;
+  bool line_open_ = false;      // What was printed last did not end a line.
   v1::ReadLogRequest request_;  // For the next attempt: always asks for the next byte.
   const StreamReader<v1::LogChunk>::Open open_ = [this](grpc::ClientContext* client, grpc::CompletionQueue* queue) {
     return context_.jobs->PrepareAsyncReadLog(client, request_, queue);

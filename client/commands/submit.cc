@@ -9,6 +9,7 @@
 #include "client/commands/report.h"
 #include "client/output/format.h"
 #include "client/output/message.h"
+#include "client/output/waiting.h"
 #include "client/spec/reader.h"
 #include "common/process.h"
 
@@ -32,7 +33,33 @@ int print_dry_run(Context& context, const std::string& file, const v1::Job& job)
   } else if (context.options.output != Output::kName) {
     context.out() << to_yaml(job.spec());
   }
-  context.err() << file << ": valid; nothing was submitted\n" << std::flush;
+  context.err() << dry_run_page(job, context.now_seconds()) << file << ": valid; nothing was submitted\n" << std::flush;
+  return kOk;
+}
+
+int submit_array(Context& context, const SubmitOptions& options, const v1::CreateJobRequest& job,
+                 const SpecReading& reading) {
+  if (options.watch || options.wait) {
+    return report(context, absl::InvalidArgumentError(
+                               "an array is many jobs: submit it without --watch and --wait, then watch its tasks"));
+  }
+  v1::CreateJobArrayRequest request;
+  *request.mutable_spec() = job.spec();
+  request.set_request_id(job.request_id());
+  request.set_validate_only(job.validate_only());
+  const absl::StatusOr<v1::CreateJobArrayResponse> tasks =
+      call(context, &v1::Jobs::StubInterface::CreateJobArray, request, true);
+  const std::string file = options.file == "-" ? "standard input" : options.file;
+  if (!tasks.ok()) return report_spec(context, tasks.status(), file, reading);
+  if (options.dry_run && tasks->jobs_size() > 0) {
+    context.err() << tasks->jobs_size() << " tasks; of the first:\n";
+    return print_dry_run(context, options.file, tasks->jobs(0));
+  }
+  if (context.print_message(*tasks)) return kOk;
+  for (const v1::Job& task : tasks->jobs()) {
+    context.out() << (context.options.output == Output::kName ? task.name() : id_of(task.name())) << "\n";
+  }
+  context.out() << std::flush;
   return kOk;
 }
 
@@ -55,6 +82,7 @@ int submit(Context& context, const SubmitOptions& options) {
 
   request.set_request_id(uuid4());
   request.set_validate_only(options.dry_run);
+  if (request.spec().has_array()) return submit_array(context, options, request, reading);
   const absl::StatusOr<v1::Job> job = call(context, &v1::Jobs::StubInterface::CreateJob, request, true);
   if (!job.ok())
     return report_spec(context, job.status(), options.file == "-" ? "standard input" : options.file, reading);

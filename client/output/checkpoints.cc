@@ -37,7 +37,7 @@ std::string short_number(double value) {
 // JSON knows no infinity.
 Json figure(double value) { return std::isfinite(value) ? Json(value) : Json(value > 0 ? "inf" : "nan"); }
 
-std::string field(const std::string& name, const std::string& value) {
+std::string checkpoint_field(const std::string& name, const std::string& value) {
   return name + ":" + std::string(name.size() < 12 ? 12 - name.size() : 1, ' ') + value + "\n";
 }
 
@@ -93,20 +93,22 @@ Json checkpoint_json(const CheckpointLine& line) {
 
 std::string checkpoint_page(const CheckpointPage& page, bool wide) {
   const CheckpointLine& line = page.line;
-  std::string text = field("Checkpoint", one_line(line.path)) + field("Step", absl::StrCat(line.step));
-  text += field("State", line.why.empty() ? line.state : absl::StrCat(line.state, ": ", one_line(line.why)));
-  text += field("Saved", when(line.time)) + field("Size", bytes(line.bytes));
-  text += field("Pinned", line.pinned ? "yes" : "no");
+  std::string text =
+      checkpoint_field("Checkpoint", one_line(line.path)) + checkpoint_field("Step", absl::StrCat(line.step));
+  text += checkpoint_field("State", line.why.empty() ? line.state : absl::StrCat(line.state, ": ", one_line(line.why)));
+  text += checkpoint_field("Saved", when(line.time)) + checkpoint_field("Size", bytes(line.bytes));
+  text += checkpoint_field("Pinned", line.pinned ? "yes" : "no");
   if (!good(line)) return text;
-  text += field("Job", one_line(page.job)) + field("Epoch", absl::StrCat(line.epoch));
-  text += field("Eval loss", eval_text(line.eval_loss)) + field("Layout", line.layout);
-  text += field("Samples", absl::StrCat(page.consumed_samples)) + field("Seed", absl::StrCat(page.seed));
+  text += checkpoint_field("Job", one_line(page.job)) + checkpoint_field("Epoch", absl::StrCat(line.epoch));
+  text += checkpoint_field("Eval loss", eval_text(line.eval_loss)) + checkpoint_field("Layout", line.layout);
+  text += checkpoint_field("Samples", absl::StrCat(page.consumed_samples)) +
+          checkpoint_field("Seed", absl::StrCat(page.seed));
   if (page.applied_steps) {
     std::string optimizer = absl::StrCat(*page.applied_steps, " steps applied, ", *page.skipped_steps, " skipped");
     if (page.loss_scale > 0) absl::StrAppend(&optimizer, ", loss scale ", page.loss_scale);
-    text += field("Optimizer", optimizer);
+    text += checkpoint_field("Optimizer", optimizer);
   }
-  text += field("Files", absl::StrCat(page.files));
+  text += checkpoint_field("Files", absl::StrCat(page.files));
   text += "Tensors:\n";
   if (!wide) return text + tensors_by_kind(page.tensors);
   Table table({"KIND", "NAME", "DTYPE", "SHAPE", "SIZE", "CHUNKS", "TIED TO"});

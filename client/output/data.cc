@@ -10,17 +10,17 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // JSON's scalars are YAML's, and text in its quotes, too.
-std::string scalar(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string compact(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-void write(const Json& json, const std::string& indent, std::string& out) {
+void write_lines(const Json& json, const std::string& indent, std::string& out) {
   for (const auto& [key, value] : json.items()) {
     const std::string head = json.is_array() ? "-" : key + ":";
     if (!value.is_structured() || value.empty()) {
-      absl::StrAppend(&out, indent, head, " ", scalar(value), "\n");
+      absl::StrAppend(&out, indent, head, " ", compact(value), "\n");
       continue;
     }
     std::string body;
-    write(value, indent + "  ", body);
+    write_lines(value, indent + "  ", body);
     // The first member of an entry stands in the line of the "-".
     absl::StrAppend(&out, indent, head, json.is_array() ? " " : "\n",
                     json.is_array() ? body.substr(indent.size() + 2) : body);
@@ -42,7 +42,7 @@ size_t character(const std::string& text, size_t at) {
 
 std::string json_as_yaml(const Json& json) {
   std::string out;
-  write(json, "", out);
+  write_lines(json, "", out);
   return out;
 }
 

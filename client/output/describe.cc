@@ -9,14 +9,36 @@
 #include "client/output/format.h"
 #include "client/output/message.h"
 #include "client/output/table.h"
+#include "client/output/waiting.h"
 
 namespace telar::client {
-namespace {
 
-std::string field(const std::string& name, const std::string& value) {
+std::string page_field(const std::string& name, const std::string& value) {
   const std::string label = name + ":";
   return label + std::string(label.size() < 13 ? 13 - label.size() : 1, ' ') + value + "\n";
 }
+
+// Which device has which part of the model: ranks are numbered ((pp * data) + dp) * tensor + tp.
+std::string placement_table(const v1::Job& job) {
+  if (job.placement().empty()) return "";
+  const v1::ParallelSpec& parallel = job.spec().parallel();
+  const uint32_t tensor = std::max(1u, parallel.tensor()), data = std::max(1u, parallel.data());
+  Table table({"RANK", "PP", "DP", "TP", "NODE", "DEVICE", "STATE", "PID", "EXIT", "MESSAGE"});
+  for (const v1::RankPlacement& one : job.placement()) {
+    const std::string device = absl::StrCat(absl::AsciiStrToLower(v1::ResourceSpec::Kind_Name(one.device().kind())),
+                                            ":", one.device().index());
+    table.add({absl::StrCat(one.rank()), absl::StrCat(one.rank() / tensor / data),
+               absl::StrCat(one.rank() / tensor % data), absl::StrCat(one.rank() % tensor), one.node(), device,
+               v1::RankPlacement::State_Name(one.state()), one.pid() > 0 ? absl::StrCat(one.pid()) : "-",
+               one.state() == v1::RankPlacement::EXITED ? absl::StrCat(one.exit_code()) : "-",
+               one_line(one.message())});
+  }
+  return "Placement:\n" + table.text(true, "  ");
+}
+
+namespace {
+
+std::string field(const std::string& name, const std::string& value) { return page_field(name, value); }
 
 // Generated text on lines of its own; whatever bytes the model made, nothing but text reaches the terminal.
 std::string sample_block(const std::string& text) {
@@ -32,7 +54,9 @@ std::string results(const v1::Job& job) {
   std::string page;
   if (progress.step() > 0) {
     page += field("Loss", loss(progress.first_loss()) + " -> " + loss(progress.loss()));
-    if (progress.eval_loss() != 0) page += field("Eval loss", loss(progress.eval_loss()));
+    if (progress.eval_loss() != 0) {
+      page += field("Eval loss", loss(progress.eval_loss()) + source_losses(progress.eval_sources()));
+    }
     if (progress.tokens_per_second() > 0) {
       page += field("Speed", absl::StrCat(count(progress.tokens_per_second()), " tokens/s, MFU ", mfu(progress)));
     }
@@ -53,6 +77,14 @@ std::string failure_class(const v1::Job& job) {
   return absl::AsciiStrToLower(v1::FailureClass_Name(job.failure_class()));
 }
 
+std::string conditions(const v1::Job& job) {
+  std::string page;
+  for (const v1::Condition& one : job.conditions()) {
+    page += field("Condition", one.type() + ", " + time_text(one.time()) + ": " + one_line(one.message()));
+  }
+  return page;
+}
+
 std::string times(const v1::Job& job, int64_t now_seconds) {
   std::string page =
       field("Created", time_text(job.create_time()) + " (" + age(job.create_time(), now_seconds) + " ago)");
@@ -64,22 +96,22 @@ std::string times(const v1::Job& job, int64_t now_seconds) {
   return page;
 }
 
-// Which device has which part of the model: ranks are numbered ((pp * data) + dp) * tensor + tp.
-std::string placement(const v1::Job& job) {
-  if (job.placement().empty()) return "";
-  const v1::ParallelSpec& parallel = job.spec().parallel();
-  const uint32_t tensor = std::max(1u, parallel.tensor()), data = std::max(1u, parallel.data());
-  Table table({"RANK", "PP", "DP", "TP", "NODE", "DEVICE", "STATE", "PID", "EXIT", "MESSAGE"});
-  for (const v1::RankPlacement& one : job.placement()) {
-    const std::string device = absl::StrCat(absl::AsciiStrToLower(v1::ResourceSpec::Kind_Name(one.device().kind())),
-                                            ":", one.device().index());
-    table.add({absl::StrCat(one.rank()), absl::StrCat(one.rank() / tensor / data),
-               absl::StrCat(one.rank() / tensor % data), absl::StrCat(one.rank() % tensor), one.node(), device,
-               v1::RankPlacement::State_Name(one.state()), one.pid() > 0 ? absl::StrCat(one.pid()) : "-",
-               one.state() == v1::RankPlacement::EXITED ? absl::StrCat(one.exit_code()) : "-",
-               one_line(one.message())});
+std::string scheduling(const v1::Job& job) {
+  const v1::SchedulingSpec& wishes = job.spec().scheduling();
+  std::string page;
+  if (!wishes.queue().empty()) {
+    page += field("Queue", absl::StrCat(one_line(wishes.queue()), ", priority ", wishes.priority()));
   }
-  return "Placement:\n" + table.text(true, "  ");
+  if (!job.array().empty()) {
+    page += field("Array", absl::StrCat("task ", job.array_index(), " of ", id_of(job.array())));
+  }
+  if (job.run_seconds() > 0 || wishes.time_limit_seconds() > 0) {
+    const uint64_t limit = wishes.time_limit_seconds();
+    page += field(
+        "Ran", duration(job.run_seconds()) + (limit > 0 ? " of at most " + duration(static_cast<double>(limit)) : ""));
+  }
+  if (job.preemptions() > 0) page += field("Preempted", absl::StrCat(job.preemptions(), " times"));
+  return page;
 }
 
 std::string indented(const std::string& text) {
@@ -98,7 +130,7 @@ std::string describe_page(const v1::Job& job, int64_t now_seconds) {
   page += field("State", v1::Job::State_Name(job.state()));
   if (!job.message().empty()) page += field("Message", one_line(job.message()));
   if (job.failure_class() != v1::FAILURE_CLASS_UNSPECIFIED) page += field("Failure", failure_class(job));
-  page += times(job, now_seconds);
+  page += scheduling(job) + waiting_block(job, now_seconds) + conditions(job) + times(job, now_seconds);
   page += field("Epoch", absl::StrCat(job.epoch(), " (restarts ", job.restarts(), ", after node loss ",
                                       job.node_restarts(), ")"));
   if (job.parameters() > 0) page += field("Parameters", count(static_cast<double>(job.parameters())));
@@ -109,7 +141,7 @@ std::string describe_page(const v1::Job& job, int64_t now_seconds) {
     }
     page += field("Step", step);
   }
-  page += results(job) + placement(job);
+  page += results(job) + placement_table(job);
   return page + "Spec:\n" + indented(to_yaml(job.spec()));
 }
 

@@ -15,4 +15,8 @@ std::string describe_page(const v1::Job& job, int64_t now_seconds);
 // text, the command for its logs.
 std::string summary(const v1::Job& job);
 
+// Parts of such pages: "Name:        value", and which device each rank has.
+std::string page_field(const std::string& name, const std::string& value);
+std::string placement_table(const v1::Job& job);
+
 }  // namespace telar::client

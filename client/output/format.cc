@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "google/protobuf/util/time_util.h"
 
@@ -40,6 +41,14 @@ std::string duration(double seconds) {
 }
 
 std::string loss(double value) { return value == 0 ? "-" : absl::StrFormat("%.4f", value); }
+
+std::string source_losses(const google::protobuf::RepeatedPtrField<v1::SourceLoss>& sources) {
+  std::string text;
+  for (const v1::SourceLoss& source : sources) {
+    absl::StrAppend(&text, text.empty() ? " (" : ", ", one_line(source.name()), " ", loss(source.loss()));
+  }
+  return text.empty() ? "" : text + ")";
+}
 
 std::string mfu(const v1::Progress& progress) {
   return progress.mfu() > 0 ? absl::StrFormat("%.1f%%", 100 * progress.mfu()) : "n/a";

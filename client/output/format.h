@@ -9,10 +9,12 @@
 
 namespace telar::client {
 
-std::string count(double value);                // "870", "12.3k", "1.24M"
-std::string bytes(uint64_t value);              // "512 B", "1.5 GiB"
-std::string duration(double seconds);           // "0.4s", "42s", "3m12s", "5h02m", "3d04h"
-std::string loss(double value);                 // "3.4512"; "-" for 0, which stands for "not yet"
+std::string count(double value);       // "870", "12.3k", "1.24M"
+std::string bytes(uint64_t value);     // "512 B", "1.5 GiB"
+std::string duration(double seconds);  // "0.4s", "42s", "3m12s", "5h02m", "3d04h"
+std::string loss(double value);        // "3.4512"; "-" for 0, which stands for "not yet"
+// " (web 3.4512, code 2.9001)"; "" for none.
+std::string source_losses(const google::protobuf::RepeatedPtrField<v1::SourceLoss>& sources);
 std::string mfu(const v1::Progress& progress);  // "41.2%"; "n/a" when the device's peak is unknown
 
 // Time from `then` to `now_seconds` (Unix) in one unit: "12s", "5m", "3h", "2d"; "-" when never.

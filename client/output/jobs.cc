@@ -5,11 +5,10 @@
 #include "absl/strings/str_cat.h"
 #include "client/output/format.h"
 #include "client/output/table.h"
+#include "client/output/waiting.h"
 
 namespace telar::client {
 namespace {
-
-std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }
 
 std::string step_of(const v1::Progress& progress) {
   return progress.total_steps() == 0 ? "-" : absl::StrCat(progress.step(), "/", progress.total_steps());
@@ -19,7 +18,9 @@ std::string step_of(const v1::Progress& progress) {
 
 std::string jobs_table(const v1::ListJobsResponse& jobs, bool wide, bool header, int64_t now_seconds) {
   std::vector<std::string> titles = {"JOB", "NAME", "STATE", "STEP", "LOSS", "TOKENS/S", "AGE"};
-  if (wide) titles.insert(titles.end(), {"MFU", "ETA", "DEVICES", "NODES", "EPOCH", "RESTARTS", "MESSAGE"});
+  if (wide)
+    titles.insert(titles.end(),
+                  {"MFU", "ETA", "DEVICES", "NODES", "EPOCH", "RESTARTS", "QUEUE", "PRIORITY", "WAITS FOR", "MESSAGE"});
   Table table(titles);
   for (const v1::Job& job : jobs.jobs()) {
     const v1::Progress& progress = job.progress();
@@ -37,7 +38,9 @@ std::string jobs_table(const v1::ListJobsResponse& jobs, bool wide, bool header,
                  {progress.step() > 0 ? mfu(progress) : "-",
                   progress.eta_seconds() > 0 && !is_terminal(job.state()) ? duration(progress.eta_seconds()) : "-",
                   absl::StrCat(job.spec().resources().devices()), absl::StrCat(nodes.size()), absl::StrCat(job.epoch()),
-                  absl::StrCat(job.restarts() + job.node_restarts()), or_dash(one_line(job.message()))});
+                  absl::StrCat(job.restarts() + job.node_restarts()),
+                  or_dash(one_line(job.spec().scheduling().queue())), absl::StrCat(job.spec().scheduling().priority()),
+                  or_dash(waiting_reason(job)), or_dash(one_line(job.message()))});
     }
     table.add(std::move(row));
   }

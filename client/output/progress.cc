@@ -36,7 +36,8 @@ std::string report_line(const v1::RankReport& report) {
       return line;
     }
     case v1::RankEvent::kEval:
-      return absl::StrCat("eval at step ", event.eval().step(), ": loss ", loss(event.eval().loss()));
+      return absl::StrCat("eval at step ", event.eval().step(), ": loss ", loss(event.eval().loss()),
+                          source_losses(event.eval().sources()));
     case v1::RankEvent::kCheckpoint:
       return checkpoint_line(event.checkpoint());
     case v1::RankEvent::kFailure:

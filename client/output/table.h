@@ -18,6 +18,7 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
+inline std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }  // So that no cell is empty.
 size_t width_of(const std::string& text);  // UTF-8 characters, each counted as one column.
 // The first `width` characters of `text`.
 std::string cut(const std::string& text, size_t width);

@@ -14,7 +14,7 @@ v1::Node::State Cluster::state(const Member& member) const {
   return silent * 2 >= lease_ ? v1::Node::UNKNOWN : v1::Node::READY;
 }
 
-absl::Status Cluster::register_node(const v1::RegisterNodeRequest& request) {
+absl::StatusOr<uint64_t> Cluster::register_node(const v1::RegisterNodeRequest& request) {
   const auto found = members_.find(request.node());
   if (found != members_.end()) {
     const Member& old = found->second;
@@ -32,18 +32,24 @@ absl::Status Cluster::register_node(const v1::RegisterNodeRequest& request) {
   if (found != members_.end() && found->second.info.incarnation() == request.incarnation()) {
     member.streams = found->second.streams;
   }
+  member.registration = ++registrations_;
   members_[request.node()] = std::move(member);
-  return absl::OkStatus();
+  ++version_;
+  return registrations_;
 }
 
 void Cluster::set_connected(const std::string& node, const std::string& incarnation, bool connected) {
   const auto found = members_.find(node);
   if (found != members_.end() && found->second.info.incarnation() == incarnation) {
+    const bool before = ready(found->second);
     found->second.streams += connected ? 1 : -1;
+    found->second.away = found->second.streams == 0;
+    if (before != ready(found->second)) ++version_;
   }
 }
 
-absl::Status Cluster::heartbeat(const std::string& node, const std::string& incarnation, bool strangers) {
+absl::Status Cluster::heartbeat(const std::string& node, const std::string& incarnation, bool strangers,
+                                uint64_t registration) {
   const auto found = members_.find(node);
   if (found == members_.end() || found->second.info.incarnation() != incarnation) {
     return error(
@@ -51,14 +57,21 @@ absl::Status Cluster::heartbeat(const std::string& node, const std::string& inca
         absl::StrCat("node '", node, "': incarnation '", incarnation, "' is not the current one; register again"));
   }
   Member& member = found->second;
+  if (registration != 0 && registration != member.registration) {
+    return error(absl::StatusCode::kFailedPrecondition, "NOT_REGISTERED",
+                 absl::StrCat("node '", node, "': it has registered again since this was said"));
+  }
   if (state(member) == v1::Node::LOST) {
     return error(absl::StatusCode::kFailedPrecondition, "LEASE_EXPIRED",
                  absl::StrCat("node '", node, "': its lease ran out; register again"));
   }
+  const bool before = ready(member);
   member.heard = clock_->now();
   member.heard_wall = clock_->wall();
   member.reported = true;
+  member.away = false;
   member.strangers = strangers;
+  if (before != ready(member)) ++version_;
   return absl::OkStatus();
 }
 
@@ -67,41 +80,76 @@ std::vector<std::string> Cluster::expire() {
   for (auto& [name, member] : members_) {
     if (member.lost || state(member) != v1::Node::LOST) continue;
     member.lost = true;
+    ++version_;
     names.push_back(name);
   }
   return names;
 }
 
-const std::string& Cluster::holder(const std::string& node, const v1::Device& device) const {
-  static const std::string kNobody;
-  const auto devices = holders_.find(node);
-  if (devices == holders_.end()) return kNobody;
-  const auto found = devices->second.find({device.kind(), device.index()});
-  return found == devices->second.end() ? kNobody : found->second;
-}
-
-std::vector<v1::Device> Cluster::free_devices(const Member& member, v1::ResourceSpec::Kind kind) const {
-  std::vector<v1::Device> devices;
-  if (state(member) != v1::Node::READY || !member.reported || member.strangers) return devices;
-  for (const v1::Device& device : member.info.devices()) {
-    if (device.kind() == kind && holder(member.info.node(), device).empty()) devices.push_back(device);
+void Cluster::set_scheduling(const std::string& node, v1::Node::Scheduling scheduling, const std::string& reason) {
+  ++version_;
+  if (scheduling == v1::Node::OPEN) {
+    closed_.erase(node);
+  } else {
+    closed_[node] = {scheduling == v1::Node::DRAINED ? v1::Node::DRAINING : scheduling, reason};
   }
-  return devices;
 }
 
-std::optional<std::vector<Slot>> Cluster::find(v1::ResourceSpec::Kind kind, const GangShape& shape) const {
-  std::vector<FreeNode> free;
-  for (const auto& [name, member] : members_) free.push_back({name, free_devices(member, kind)});
-  return place(std::move(free), shape);
+v1::Node::Scheduling Cluster::scheduling(const std::string& node) const {
+  const auto found = closed_.find(node);
+  return found == closed_.end() ? v1::Node::OPEN : found->second.scheduling;
+}
+
+bool Cluster::known(const std::string& node) const { return members_.count(node) != 0 || closed_.count(node) != 0; }
+
+void Cluster::add_to(Inventory& inventory, const Member& member) const {
+  static const std::map<DeviceKey, std::string> kNone;
+  const std::string& name = member.info.node();
+  Inventory::Node& node = inventory.nodes.emplace_back();
+  node.name = name;
+  node.labels = {member.info.labels().begin(), member.info.labels().end()};
+  node.ready = ready(member);
+  node.open = closed_.count(name) == 0;
+  node.spare = member.info.spare();
+  node.first = static_cast<uint32_t>(inventory.devices.size());
+  node.count = static_cast<uint32_t>(member.info.devices_size());
+  const auto found = holders_.find(name);
+  const auto& holders = found == holders_.end() ? kNone : found->second;
+  std::map<std::pair<v1::ResourceSpec::Kind, uint32_t>, uint32_t> domains;
+  for (const v1::Device& device : member.info.devices()) {
+    const auto domain = domains.try_emplace({device.kind(), device.nvlink_domain()}, inventory.domains);
+    if (domain.second) ++inventory.domains;
+    const auto holder = holders.find({device.kind(), device.index()});
+    inventory.devices.push_back({.node = static_cast<uint32_t>(inventory.nodes.size()) - 1,
+                                 .domain = domain.first->second,
+                                 .kind = device.kind(),
+                                 .index = device.index(),
+                                 .holder = holder == holders.end() ? "" : holder->second,
+                                 .quarantined = quarantine_.find(id_of(name, device)) != nullptr});
+  }
+}
+
+Inventory Cluster::inventory() const {
+  Inventory inventory;
+  inventory.nodes.reserve(members_.size());
+  for (const auto& [name, member] : members_) add_to(inventory, member);
+  return inventory;
+}
+
+Slot Cluster::slot(const Inventory& inventory, uint32_t device) const {
+  const Inventory::Device& one = inventory.devices[device];
+  const Inventory::Node& node = inventory.nodes[one.node];
+  return {node.name, members_.at(node.name).info.devices(static_cast<int>(device - node.first))};
 }
 
 void Cluster::hold(const std::string& node, const v1::Device& device, const std::string& job) {
   holders_[node][{device.kind(), device.index()}] = job;
+  ++version_;
 }
 
 void Cluster::release(const std::string& job) {
   for (auto& [node, devices] : holders_) {
-    std::erase_if(devices, [&job](const auto& entry) { return entry.second == job; });
+    if (std::erase_if(devices, [&job](const auto& entry) { return entry.second == job; }) > 0) ++version_;
   }
 }
 
@@ -112,8 +160,6 @@ Cluster::Count Cluster::count(v1::ResourceSpec::Kind kind) const {
         static_cast<uint32_t>(std::count_if(member.info.devices().begin(), member.info.devices().end(),
                                             [kind](const v1::Device& device) { return device.kind() == kind; }));
     count.registered += own;
-    if (state(member) == v1::Node::READY) count.ready += own;
-    count.free += static_cast<uint32_t>(free_devices(member, kind).size());
   }
   return count;
 }
@@ -145,24 +191,48 @@ std::string Cluster::listen_host(const std::string& node) const {
   return found == members_.end() ? "" : found->second.info.listen_host();
 }
 
-std::vector<v1::Node> Cluster::nodes() const {
-  std::vector<v1::Node> nodes;
-  for (const auto& [name, member] : members_) {
-    v1::Node node;
-    node.set_name(name);
-    node.set_state(state(member));
-    node.set_version(member.info.version());
-    node.set_metrics_address(member.info.metrics_address());
-    node.set_incarnation(member.info.incarnation());
-    *node.mutable_register_time() = to_timestamp(member.registered);
-    *node.mutable_heartbeat_time() = to_timestamp(member.heard_wall);
-    for (const v1::Device& device : member.info.devices()) {
-      v1::DeviceStatus* status = node.add_devices();
-      *status->mutable_device() = device;
-      status->set_job(holder(name, device));
+v1::Node Cluster::node(const std::string& name) const {
+  v1::Node node;
+  node.set_name(name);
+  node.set_scheduling(scheduling(name));
+  const auto closed = closed_.find(name);
+  if (closed != closed_.end()) node.set_scheduling_reason(closed->second.reason);
+  const auto found = holders_.find(name);
+  static const std::map<DeviceKey, std::string> kNone;
+  const auto& holders = found == holders_.end() ? kNone : found->second;
+  if (node.scheduling() == v1::Node::DRAINING && holders.empty()) node.set_scheduling(v1::Node::DRAINED);
+  node.set_state(v1::Node::LOST);
+  const auto known = members_.find(name);
+  if (known == members_.end()) return node;  // Closed, and not seen since the start.
+  const Member& member = known->second;
+  node.set_state(state(member));
+  node.set_version(member.info.version());
+  node.set_metrics_address(member.info.metrics_address());
+  node.set_incarnation(member.info.incarnation());
+  *node.mutable_register_time() = to_timestamp(member.registered);
+  *node.mutable_heartbeat_time() = to_timestamp(member.heard_wall);
+  *node.mutable_labels() = member.info.labels();
+  node.set_spare(member.info.spare());
+  for (const v1::Device& device : member.info.devices()) {
+    v1::DeviceStatus* status = node.add_devices();
+    *status->mutable_device() = device;
+    const auto holder = holders.find({device.kind(), device.index()});
+    if (holder != holders.end()) status->set_job(holder->second);
+    if (const Quarantine::Entry* entry = quarantine_.find(id_of(name, device))) {
+      status->set_quarantine(entry->reason);
+      *status->mutable_quarantine_time() = to_timestamp(entry->time);
     }
-    nodes.push_back(std::move(node));
   }
+  return node;
+}
+
+std::vector<v1::Node> Cluster::nodes() const {
+  std::set<std::string> names;
+  for (const auto& [name, member] : members_) names.insert(name);
+  for (const auto& [name, closed] : closed_) names.insert(name);
+  std::vector<v1::Node> nodes;
+  nodes.reserve(names.size());
+  for (const std::string& name : names) nodes.push_back(node(name));
   return nodes;
 }
 

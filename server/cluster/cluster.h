@@ -13,8 +13,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/clock.h"
-#include "server/cluster/placement.h"
+#include "server/cluster/inventory.h"
+#include "server/cluster/quarantine.h"
 #include "telar/v1/cluster.pb.h"
 
 namespace telar::server::cluster {
@@ -25,23 +27,35 @@ class Cluster {
   Cluster(const Clock* clock, std::chrono::milliseconds lease) : clock_(clock), lease_(lease), start_(clock->now()) {}
 
   // A new incarnation replaces the old one, unless that one still has an open stream and a lease (ALREADY_EXISTS).
-  absl::Status register_node(const v1::RegisterNodeRequest& request);
+  // Returns the number of the registration, which is another one each time.
+  absl::StatusOr<uint64_t> register_node(const v1::RegisterNodeRequest& request);
   // The Heartbeat stream of an incarnation opened or closed.
   void set_connected(const std::string& node, const std::string& incarnation, bool connected);
-  // Renews the lease. FAILED_PRECONDITION: not the current incarnation, or its lease ran out; register again.
+  // Renews the lease. FAILED_PRECONDITION: not the current incarnation or registration (0: of a worker that knows of
+  // none), or its lease ran out; register again.
   // `strangers`: it runs ranks that nobody assigned to it; it gets no new ones until they are gone.
-  absl::Status heartbeat(const std::string& node, const std::string& incarnation, bool strangers);
+  absl::Status heartbeat(const std::string& node, const std::string& incarnation, bool strangers,
+                         uint64_t registration = 0);
   // The nodes whose lease ran out since the last call.
   std::vector<std::string> expire();
 
-  // Devices that a job may have now: on a READY node that has reported what runs there.
-  std::optional<std::vector<Slot>> find(v1::ResourceSpec::Kind kind, const GangShape& shape) const;
+  // Whether the node gets anything new: OPEN, CORDONED or DRAINING, and why. Holds for nodes that are not there yet,
+  // too.
+  void set_scheduling(const std::string& node, v1::Node::Scheduling scheduling, const std::string& reason);
+  v1::Node::Scheduling scheduling(const std::string& node) const;  // As it was set.
+  bool known(const std::string& node) const;                       // It registered since the start, or is closed.
+
+  // Every device and who holds it, as of now. Its devices are in the order of the nodes' names and their own.
+  Inventory inventory() const;
+  // The device with that number in an inventory that was made since the last registration.
+  Slot slot(const Inventory& inventory, uint32_t device) const;
   void hold(const std::string& node, const v1::Device& device, const std::string& job);
   void release(const std::string& job);
+  // Devices in it are not given out, whoever holds them.
+  Quarantine& quarantine() { return quarantine_; }
+  const Quarantine& quarantine() const { return quarantine_; }
 
   struct Count {
-    uint32_t free = 0;        // May be given out now.
-    uint32_t ready = 0;       // On READY nodes.
     uint32_t registered = 0;  // On all nodes known since the start.
   };
   Count count(v1::ResourceSpec::Kind kind) const;
@@ -54,9 +68,13 @@ class Cluster {
   };
   Room room(v1::ResourceSpec::Kind kind, uint32_t tensor) const;
 
+  // Grows whenever who may have which device changes, but for what time alone does.
+  uint64_t version() const { return version_ + quarantine_.version(); }
+
   bool lost(const std::string& node) const;  // Also true for a node not seen within a lease of the start.
   std::string listen_host(const std::string& node) const;
-  std::vector<v1::Node> nodes() const;  // In order of name.
+  std::vector<v1::Node> nodes() const;           // In order of name.
+  v1::Node node(const std::string& name) const;  // Of a known one.
   std::vector<std::string> metrics_addresses() const;
 
  private:
@@ -65,22 +83,34 @@ class Cluster {
     Clock::Wall registered;
     Clock::Wall heard_wall;
     Clock::Steady heard;
+    uint64_t registration = 0;
     int streams = 0;        // Open Heartbeat streams; two for a moment when a worker dials anew.
     bool reported = false;  // A heartbeat of this incarnation said what runs there.
     bool strangers = false;
+    bool away = false;  // Its last stream ended; until the next heartbeat.
     bool lost = false;  // Latched by expire().
   };
   using DeviceKey = std::pair<v1::ResourceSpec::Kind, uint32_t>;
 
   v1::Node::State state(const Member& member) const;
-  const std::string& holder(const std::string& node, const v1::Device& device) const;
-  std::vector<v1::Device> free_devices(const Member& member, v1::ResourceSpec::Kind kind) const;
+  bool ready(const Member& member) const {  // Its free devices may be given out.
+    return state(member) == v1::Node::READY && member.reported && !member.away && !member.strangers;
+  }
+  void add_to(Inventory& inventory, const Member& member) const;
 
   const Clock* const clock_;
   const std::chrono::milliseconds lease_;
   const Clock::Steady start_;
+  uint64_t version_ = 1;
+  uint64_t registrations_ = 0;
   std::map<std::string, Member> members_;
   std::map<std::string, std::map<DeviceKey, std::string>> holders_;  // node -> device -> job
+  Quarantine quarantine_;
+  struct Closed {
+    v1::Node::Scheduling scheduling = v1::Node::OPEN;
+    std::string reason;
+  };
+  std::map<std::string, Closed> closed_;  // Nodes that get nothing new.
 };
 
 }  // namespace telar::server::cluster

@@ -20,4 +20,8 @@ inline Clock::Wall to_wall(const google::protobuf::Timestamp& stamp) {
                                                                        std::chrono::nanoseconds(stamp.nanos())));
 }
 
+inline Clock::Wall after(Clock::Wall time, double seconds) {
+  return time + std::chrono::duration_cast<Clock::Wall::duration>(std::chrono::duration<double>(seconds));
+}
+
 }  // namespace telar::server::cluster

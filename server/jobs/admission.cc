@@ -12,12 +12,6 @@ namespace {
 
 constexpr size_t kMostRequestId = 128;
 
-bool label(const std::string& text) {
-  const auto allowed = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; };
-  return !text.empty() && text.size() <= 63 && std::all_of(text.begin(), text.end(), allowed) && text.front() != '-' &&
-         text.back() != '-';
-}
-
 void check_request(const v1::CreateJobRequest& request, std::vector<Violation>& found) {
   if (project_of(request.parent()).empty()) {
     found.push_back({"parent", absl::StrCat("'", request.parent(),
@@ -71,23 +65,14 @@ std::string too_little_room(const v1::JobSpec& spec, const cluster::Cluster& clu
                       "; ask for at most that, or set parallel.tensor_across_nodes");
 }
 
-absl::Status check_capacity(const v1::JobSpec& spec, const cluster::Cluster& cluster) {
-  const std::string devices = too_few_devices(spec.resources(), cluster);
-  const std::string room = too_little_room(spec, cluster);
-  if (devices.empty() && room.empty()) return absl::OkStatus();
-  if (devices.empty()) return error(absl::StatusCode::kFailedPrecondition, "INSUFFICIENT_ROOM", room);
-  return error(absl::StatusCode::kFailedPrecondition, "INSUFFICIENT_DEVICES",
-               room.empty() ? devices : absl::StrCat(devices, "; ", room));
-}
-
 }  // namespace
 
-absl::Status admit(v1::CreateJobRequest& request, const cluster::Cluster& cluster) {
-  std::vector<Violation> found;
+void check_spec(v1::CreateJobRequest& request, const cluster::Cluster& cluster, const SchedulingContext& context,
+                std::vector<Violation>& found) {
   check_request(request, found);
   if (!request.has_spec()) {
     found.push_back({"spec", "is missing"});
-    return invalid(found);
+    return;
   }
   v1::JobSpec& spec = *request.mutable_spec();
   const bool gpus = cluster.count(v1::ResourceSpec::GPU).registered > 0;
@@ -95,9 +80,38 @@ absl::Status admit(v1::CreateJobRequest& request, const cluster::Cluster& cluste
     found.push_back({problem.field, problem.description});
   }
   check_name(spec.name(), found);
-  if (!found.empty()) return invalid(found);
+  check_scheduling(spec, project_of(request.parent()), context, found);
+}
 
-  return spec.resources().wait_for_capacity() ? absl::OkStatus() : check_capacity(spec, cluster);
+absl::Status check_room(const v1::JobSpec& spec, const cluster::Cluster& cluster, const SchedulingContext& context) {
+  if (spec.resources().wait_for_capacity()) return absl::OkStatus();
+  const std::pair<const char*, std::string> shortages[] = {
+      {"INSUFFICIENT_DEVICES", too_few_devices(spec.resources(), cluster)},
+      {"INSUFFICIENT_ROOM", too_little_room(spec, cluster)},
+      {"INSUFFICIENT_NODES", too_few_nodes(spec, cluster)},
+      {"QUOTA_EXCEEDED", too_small_quota(spec, context)}};
+  std::string reason, text;
+  for (const auto& [name, shortage] : shortages) {
+    if (shortage.empty()) continue;
+    if (reason.empty()) reason = name;
+    absl::StrAppend(&text, text.empty() ? "" : "; ", shortage);
+  }
+  return text.empty() ? absl::OkStatus() : error(absl::StatusCode::kFailedPrecondition, reason, text);
+}
+
+absl::Status admit(v1::CreateJobRequest& request, const cluster::Cluster& cluster, const SchedulingContext& context) {
+  std::vector<Violation> found;
+  if (request.spec().has_array()) found.push_back({"spec.array", "makes many jobs of one spec: call CreateJobArray"});
+  check_spec(request, cluster, context, found);
+  if (!found.empty()) return invalid(found);
+  if (absl::Status status = check_dependencies(request.spec(), context); !status.ok()) return status;
+  return check_room(request.spec(), cluster, context);
+}
+
+bool label(const std::string& text) {
+  const auto allowed = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; };
+  return !text.empty() && text.size() <= 63 && std::all_of(text.begin(), text.end(), allowed) && text.front() != '-' &&
+         text.back() != '-';
 }
 
 std::string project_of(const std::string& parent) {
@@ -108,18 +122,5 @@ std::string project_of(const std::string& parent) {
 }
 
 std::string kind_name(v1::ResourceSpec::Kind kind) { return v1::ResourceSpec::Kind_Name(kind); }
-
-std::string why_waiting(uint32_t devices, v1::ResourceSpec::Kind kind, const cluster::Cluster::Count& count) {
-  const std::string needs =
-      absl::StrCat("needs ", devices, " ", kind_name(kind), devices == 1 ? " device; " : " devices; ");
-  if (devices > count.registered) return absl::StrCat(needs, "the cluster has ", count.registered, " in all");
-  const std::string free = absl::StrCat(count.free, " free of ", count.registered);
-  if (count.ready < count.registered) {
-    return absl::StrCat(needs, free, " (", count.registered - count.ready, " on nodes that do not answer)");
-  }
-  if (devices <= count.free)
-    return absl::StrCat(needs, free, ", but not as whole tensor-parallel groups in one ", closeness(kind));
-  return absl::StrCat(needs, free);
-}
 
 }  // namespace telar::server::jobs

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 
+#include "server/jobs/receipts.h"
 #include "server/jobs/transitions.h"
 
 namespace telar::server::jobs {
+namespace {
+constexpr std::chrono::milliseconds kDeviceGrace(2'000);
+}
 
 std::optional<v1::Assignment::Desired> desired(const JobRecord& record, uint32_t rank) {
   const v1::Job& job = record.job();
@@ -12,13 +16,19 @@ std::optional<v1::Assignment::Desired> desired(const JobRecord& record, uint32_t
   const v1::RankPlacement& place = job.placement(static_cast<int>(rank));
   if (place.state() == v1::RankPlacement::LOST) return std::nullopt;
   if (place.state() == v1::RankPlacement::EXITED) {
-    if (record.ranks(static_cast<int>(rank)).output_shipped()) return std::nullopt;
+    // Named until its node has also said what is left of the epoch.
+    const bool told = record.ranks(static_cast<int>(rank)).output_shipped() && has_receipt(record, place.node());
+    if (told) return std::nullopt;
     return v1::Assignment::STOP;
   }
   return ending(job.state()) ? v1::Assignment::STOP : v1::Assignment::RUN;
 }
 
 std::chrono::milliseconds stop_grace(const JobRecord& record, std::chrono::milliseconds usual) {
+  const bool device = std::any_of(record.failures().begin(), record.failures().end(), [](const Failure& failure) {
+    return failure.failure_class() == v1::DEVICE;  // A process that waits for it will hear no signal.
+  });
+  if (device) return std::min(usual, kDeviceGrace);
   const uint32_t own = record.job().spec().checkpoint().stop_grace_seconds();
   if (own == 0) return usual;
   const bool failed = std::any_of(record.failures().begin(), record.failures().end(), [](const Failure& failure) {
@@ -44,6 +54,10 @@ v1::RankPlan rank_plan(const JobRecord& record, uint32_t rank, const std::string
   plan.set_run_dir(job.run_dir());
   plan.set_rendezvous_address(rendezvous_address);
   plan.set_listen_host(listen_host);
+  const std::string& node = job.placement(static_cast<int>(rank)).node();
+  for (int other = 0; other < job.placement_size(); ++other) {
+    if (job.placement(other).node() == node) plan.add_node_ranks(static_cast<uint32_t>(other));
+  }
   return plan;
 }
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/cluster/times.h"
+#include "server/jobs/receipts.h"
 #include "server/jobs/restart_policy.h"
 #include "server/jobs/transitions.h"
 
@@ -28,13 +29,8 @@ void add_failure(Draft& draft, uint32_t rank, v1::FailureClass failure_class, co
   failure->set_message(message);
 }
 
-bool died_of_our_stop(const Draft& draft, int exit_code, std::chrono::milliseconds grace) {
-  if (!ending(draft.job().state())) return false;
-  return exit_code == kKilled && draft.now() >= cluster::to_wall(draft.record().stop_time()) + grace;
-}
-
 // Decides whether the end of a process is a failure of the job.
-void judge_exit(Draft& draft, const v1::RankStatus& status, bool told_to_stop, std::chrono::milliseconds grace) {
+void judge_exit(Draft& draft, const v1::RankStatus& status, bool told_to_stop, bool grace_over) {
   RankRecord& rank = record_of(draft, status.rank());
   const int code = status.exit_code();
   const bool stopping = ending(draft.job().state());
@@ -52,7 +48,7 @@ void judge_exit(Draft& draft, const v1::RankStatus& status, bool told_to_stop, s
     add_failure(draft, status.rank(), v1::INTERNAL, "exited with code 0 before its run was complete");
     return;
   }
-  if (died_of_our_stop(draft, code, grace)) return;
+  if (stopping && grace_over && code == kKilled) return;
   const bool own_words = rank.failure_class() != v1::FAILURE_CLASS_UNSPECIFIED;
   v1::FailureClass failure_class = own_words ? rank.failure_class() : status.failure_class();
   if (failure_class == v1::FAILURE_CLASS_UNSPECIFIED) failure_class = v1::CRASH;
@@ -63,8 +59,8 @@ void judge_exit(Draft& draft, const v1::RankStatus& status, bool told_to_stop, s
   add_failure(draft, status.rank(), failure_class, message);
 }
 
-// Every process is gone and its output is here, or its node is lost.
-bool all_gone(const JobRecord& record) {
+// Every process is over and its output is here, or its node is lost.
+bool all_over(const JobRecord& record) {
   for (int i = 0; i < record.job().placement_size(); ++i) {
     const RankPlacement& place = record.job().placement(i);
     const bool shipped = place.state() == RankPlacement::EXITED && record.ranks(i).output_shipped();
@@ -72,6 +68,9 @@ bool all_gone(const JobRecord& record) {
   }
   return true;
 }
+
+// And every node has said what is left.
+bool all_gone(const JobRecord& record) { return all_over(record) && missing_receipts(record).empty(); }
 
 bool all_finished(const JobRecord& record) {
   return all_gone(record) && record.failures().empty() &&
@@ -112,6 +111,10 @@ void queue_again(Draft& draft, const Verdict& verdict) {
   draft.record().clear_ranks();
   draft.record().clear_failures();
   draft.record().clear_stop_time();
+  draft.record().clear_receipts();
+  draft.record().clear_gone_time();
+  draft.record().clear_interruption();
+  draft.record().set_lost_node(verdict.failure_class == v1::NODE_LOST || verdict.failure_class == v1::DEVICE);
 }
 
 void fail(Draft& draft, const Verdict& verdict) {
@@ -175,6 +178,10 @@ void begin_epoch(Draft& draft, const std::vector<cluster::Slot>& slots) {
   draft.record().clear_ranks();
   draft.record().clear_failures();
   draft.record().clear_stop_time();
+  draft.record().clear_receipts();
+  draft.record().clear_gone_time();
+  draft.record().clear_interruption();
+  *draft.record().mutable_place_time() = cluster::to_timestamp(draft.now());
   draft.record().clear_keys();
   for (const cluster::Slot& slot : slots) {
     RankPlacement* place = job.add_placement();
@@ -187,7 +194,7 @@ void begin_epoch(Draft& draft, const std::vector<cluster::Slot>& slots) {
   draft.transition(Job::STARTING, absl::StrCat("placed ", slots.size(), slots.size() == 1 ? " rank" : " ranks"));
 }
 
-void observe(Draft& draft, const v1::RankStatus& status, bool told_to_stop, std::chrono::milliseconds grace) {
+void observe(Draft& draft, const v1::RankStatus& status, bool told_to_stop, bool grace_over) {
   RankPlacement& place = place_of(draft, status.rank());
   RankRecord& rank = record_of(draft, status.rank());
   if (place.state() == RankPlacement::LOST) return;
@@ -203,7 +210,7 @@ void observe(Draft& draft, const v1::RankStatus& status, bool told_to_stop, std:
     place.set_exit_code(status.exit_code());
     place.set_message(status.message());
     if (status.finished()) rank.set_finished(true);
-    judge_exit(draft, status, told_to_stop, grace);
+    judge_exit(draft, status, told_to_stop, grace_over);
     draft.touch();
   }
   if (status.output_shipped() && !rank.output_shipped()) {
@@ -212,16 +219,12 @@ void observe(Draft& draft, const v1::RankStatus& status, bool told_to_stop, std:
   }
 }
 
-void observe_absence(Draft& draft, uint32_t rank, bool heard_stop) {
+void observe_absence(Draft& draft, uint32_t rank) {
   RankPlacement& place = place_of(draft, rank);
   switch (place.state()) {
     case RankPlacement::RUNNING:
       if (!ending(draft.job().state())) add_failure(draft, rank, v1::NODE_LOST, "its worker came back without it");
       place.set_message("its worker came back without it");
-      break;
-    case RankPlacement::ASSIGNED:
-      if (!heard_stop) return;  // On its way.
-      place.set_message("never started");
       break;
     case RankPlacement::EXITED:
       if (record_of(draft, rank).output_shipped()) return;
@@ -238,6 +241,7 @@ void lose(Draft& draft, uint32_t rank) {
   RankPlacement& place = place_of(draft, rank);
   if (place.state() == RankPlacement::LOST) return;
   if (place.state() == RankPlacement::EXITED) {
+    waive_receipt(draft, place.node());
     if (record_of(draft, rank).output_shipped()) return;
     record_of(draft, rank).set_output_shipped(true);
   } else {
@@ -246,6 +250,30 @@ void lose(Draft& draft, uint32_t rank) {
     add_failure(draft, rank, v1::NODE_LOST, place.message());
   }
   draft.touch();
+}
+
+void fail_device(Draft& draft, uint32_t rank, const std::string& message) {
+  const Job::State state = draft.job().state();
+  if (state != Job::STARTING && state != Job::RUNNING && state != Job::RESTARTING) return;
+  add_failure(draft, rank, v1::DEVICE, message);
+  draft.touch();
+}
+
+void interrupt(Draft& draft, const std::string& reason) {
+  const Job::State state = draft.job().state();
+  if (state != Job::STARTING && state != Job::RUNNING) return;
+  draft.record().set_interruption(reason);
+  draft.transition(Job::RESTARTING, reason);
+}
+
+void end_at_time_limit(Draft& draft) {
+  const Job::State state = draft.job().state();
+  if (state != Job::QUEUED && state != Job::RUNNING) return;
+  const std::string reason = absl::StrCat("ran for ", draft.job().spec().scheduling().time_limit_seconds(),
+                                          " s, which is its scheduling.time_limit_seconds");
+  draft.job().set_failure_class(v1::TIME_LIMIT);
+  draft.job().clear_retry_time();
+  draft.transition(state == Job::QUEUED ? Job::FAILED : Job::FAILING, reason);
 }
 
 void cancel(Draft& draft) {
@@ -260,6 +288,10 @@ void cancel(Draft& draft) {
 
 void settle(Draft& draft) {
   while (step(draft)) {
+  }
+  JobRecord& record = draft.record();
+  if (placed(record.job().state()) && all_over(record) && !record.has_gone_time()) {
+    *record.mutable_gone_time() = cluster::to_timestamp(draft.now());
   }
 }
 

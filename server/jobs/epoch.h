@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "server/cluster/placement.h"
+#include "server/cluster/inventory.h"
 #include "server/jobs/draft.h"
 #include "telar/v1/cluster.pb.h"
 
@@ -16,15 +16,25 @@ namespace telar::server::jobs {
 void begin_epoch(Draft& draft, const std::vector<cluster::Slot>& slots);
 
 // The worker tells of a rank of this epoch. A process that dies of our own STOP is no failure: by SIGTERM, or by
-// SIGKILL once `grace` is over, or with its state saved once its worker was `told_to_stop` (before, someone else
-// asked).
-void observe(Draft& draft, const v1::RankStatus& status, bool told_to_stop, std::chrono::milliseconds grace);
+// SIGKILL once `grace_over`, or with its state saved once its worker was `told_to_stop` (before, someone else asked).
+void observe(Draft& draft, const v1::RankStatus& status, bool told_to_stop, bool grace_over);
 
-// The worker does not have the rank. `heard_stop`: and will not start it any more.
-void observe_absence(Draft& draft, uint32_t rank, bool heard_stop);
+// The worker does not have the rank. One that it was told to run may be on its way for as long as the worker does not
+// say that it will not start it: no silence proves that.
+void observe_absence(Draft& draft, uint32_t rank);
 
 // The lease of the rank's node ran out. An exited rank sends nothing more; any other is LOST.
 void lose(Draft& draft, uint32_t rank);
+
+// The rank's device failed: so does the rank, whatever its process does.
+void fail_device(Draft& draft, uint32_t rank, const std::string& message);
+
+// The ranks are to save and leave for `reason`, which is nobody's fault: the job is queued again and pays nothing.
+// Nothing happens unless it is STARTING or RUNNING.
+void interrupt(Draft& draft, const std::string& reason);
+
+// It ran for as long as it may: it saves, and ends as FAILED. A job in the queue fails at once.
+void end_at_time_limit(Draft& draft);
 
 // Someone asks for the end. Nothing happens when it is ending for good already.
 void cancel(Draft& draft);

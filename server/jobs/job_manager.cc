@@ -1,4 +1,5 @@
-// Opening, storing, and what people ask for. Workers: job_manager_workers.cc. The queue: job_manager_queue.cc.
+// Opening, storing, and what people look at. What they ask for: job_manager_requests.cc, job_manager_array.cc, and
+// job_manager_nodes.cc. Workers: job_manager_workers.cc. The queue: job_manager_queue.cc.
 #include "server/jobs/job_manager.h"
 
 #include <algorithm>
@@ -6,28 +7,20 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/errors.h"
-#include "common/process.h"
 #include "server/cluster/times.h"
 #include "server/jobs/admission.h"
 #include "server/jobs/assignments.h"
 #include "server/jobs/epoch.h"
-#include "server/jobs/progress.h"
 #include "server/jobs/transitions.h"
-#include "worker/plan/resolve.h"
 
 namespace telar::server::jobs {
 namespace {
 
-constexpr int kIdCharacters = 8;
 constexpr int kDefaultPage = 50;
 constexpr int kMostPage = 1000;
 constexpr int kLookedATurn = 500;  // Of a list: some hundred microseconds.
 constexpr int kCopiedATurn = 50;
 constexpr size_t kLogChunk = 64 << 10;
-
-std::string request_key(const char* method, const std::string& request_id) {
-  return request_id.empty() ? "" : absl::StrCat(method, ":", request_id);
-}
 
 absl::Status not_found(const std::string& name) {
   return error(absl::StatusCode::kNotFound, "JOB_NOT_FOUND", absl::StrCat("job '", name, "' does not exist"));
@@ -65,7 +58,10 @@ absl::Status JobManager::replay() {
     }
     apply(JobRecord(), record);
   }
-  return absl::OkStatus();
+  auto settings = store_->settings(kQuarantinePrefix);
+  if (!settings.ok()) return settings.status();
+  if (absl::Status status = devices_.load(*settings); !status.ok()) return status;
+  return replay_nodes();
 }
 
 absl::StatusOr<const JobRecord*> JobManager::find(const std::string& name) const {
@@ -97,6 +93,7 @@ void JobManager::apply(const JobRecord& before, const JobRecord& after) {
   const v1::Job& job = after.job();
   const std::string id = job_id(job.name());
   jobs_[id] = after;
+  if (before.job().state() != job.state()) last_round_seen_ = {};  // Others may depend on it.
   by_order_[after.order()] = id;
   next_order_ = std::max(next_order_, after.order() + 1);
   if (before.job().epoch() != job.epoch() || placed(before.job().state()) != placed(job.state())) {
@@ -104,10 +101,11 @@ void JobManager::apply(const JobRecord& before, const JobRecord& after) {
     index_nodes(id, job, placed(job.state()));
   }
   if (job.state() == v1::Job::QUEUED) {
-    queued_[after.order()] = id;
+    line_.put(after);
   } else {
-    queued_.erase(after.order());
+    line_.remove(after.order());
   }
+  plan_retry(before, after);
   if (placed(job.state())) {
     if (before.job().epoch() != job.epoch()) {
       for (const v1::RankPlacement& place : job.placement()) cluster_.hold(place.node(), place.device(), job.name());
@@ -143,75 +141,46 @@ void JobManager::bump_node(const std::string& node) {
   if (const auto found = node_signals_.find(node); found != node_signals_.end()) found->second->notify();
 }
 
-absl::StatusOr<std::unique_ptr<v1::Job>> JobManager::replayed(const std::string& request) {
-  if (request.empty()) return std::unique_ptr<v1::Job>();
+absl::StatusOr<bool> JobManager::replayed(const std::string& request, google::protobuf::Message& answer) {
+  if (request.empty()) return false;
   if (const auto found = pending_answers_.find(request); found != pending_answers_.end()) {
     complete(std::string(found->second));  // A copy: completing takes the entry out.
   }
-  auto answer = store_->answer(request);
-  if (!answer.ok()) return answer.status();
-  if (!answer->has_value()) return std::unique_ptr<v1::Job>();
-  auto job = std::make_unique<v1::Job>();
-  if (!job->ParseFromString(**answer)) return absl::DataLossError(absl::StrCat("store: answer ", request));
-  return job;
+  auto stored = store_->answer(request);
+  if (!stored.ok()) return stored.status();
+  if (!stored->has_value()) return false;
+  if (!answer.ParseFromString(**stored)) return absl::DataLossError(absl::StrCat("store: answer ", request));
+  return true;
 }
 
-absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request) {
-  std::unique_lock<std::mutex> hold(mutex_);
-  const std::string key = request.validate_only() ? "" : request_key("create", request.request_id());
-  auto first = replayed(key);
-  if (!first.ok()) return first.status();
-  if (*first) return **first;
-  if (absl::Status status = admit(request, cluster_); !status.ok()) return status;
-
-  JobRecord record;
-  v1::Job& job = *record.mutable_job();
-  *job.mutable_spec() = request.spec();
-  job.set_parameters(plan::parameter_count(request.spec().model()));
-  begin_progress(record);
-  if (request.validate_only()) return job;
-
-  std::string id = random_id(kIdCharacters);
-  while (jobs_.count(id) != 0 || pending_.count(id) != 0) id = random_id(kIdCharacters);
-  job.set_name(absl::StrCat(project_of(request.parent()), "/jobs/", id));
-  job.set_uid(uuid4());
-  job.set_run_dir(absl::StrCat(options_.run_root, "/", id));
-  record.set_order(next_order_++);
-  Draft draft(std::move(record), clock_->wall());
-  *draft.job().mutable_create_time() = cluster::to_timestamp(draft.now());
-  draft.transition(v1::Job::QUEUED, "submitted");
-  draft.set_answer(key);
-  return commit_unlocked(hold, std::move(draft), key);
+double JobManager::run_seconds(const JobRecord& record) const {
+  if (!record.has_running_since()) return record.job().run_seconds();
+  const std::chrono::duration<double> ran = clock_->wall() - cluster::to_wall(record.running_since());
+  return record.job().run_seconds() + std::max(0.0, ran.count());
 }
 
-absl::StatusOr<v1::Job> JobManager::cancel(const v1::CancelJobRequest& request) {
-  std::unique_lock<std::mutex> hold(mutex_);
-  complete(job_id(request.name()));
-  const std::string key = request_key("cancel", request.request_id());
-  auto first = replayed(key);
-  if (!first.ok()) return first.status();
-  if (*first) return **first;
-  auto record = find(request.name());
-  if (!record.ok()) return record.status();
-  const v1::Job::State state = (*record)->job().state();
-  if (state == v1::Job::SUCCEEDED || state == v1::Job::FAILED) {
-    return error(absl::StatusCode::kFailedPrecondition, "JOB_TERMINAL",
-                 absl::StrCat("job '", request.name(), "' is ", v1::Job::State_Name(state),
-                              "; only a job that is not "
-                              "over can be cancelled"));
+v1::Job JobManager::shown(const JobRecord& record) const {
+  v1::Job job = record.job();
+  job.set_run_seconds(run_seconds(record));
+  const Waiter* waiter = line_.find(record.order());
+  if (waiter == nullptr || !explainer_) return job;
+  auto waiting = explainer_->explain(*waiter, line_.request(waiter->request));
+  if (!waiting) return job;
+  if (waiting->reason() == v1::Waiting::DEPENDENCY) {
+    waiting->set_message(dependency_that(Dependence::kWaits, job).value_or("what it comes after is over by now"));
+    waiting->set_unblock("what it comes after gets so far");
   }
-  Draft draft = draft_of(job_id(request.name()));
-  jobs::cancel(draft);
-  draft.set_answer(key);
-  if (!draft.changed() && key.empty()) return draft.job();
-  return commit_unlocked(hold, std::move(draft), key);
+  // While it backs off, what failed is worth more.
+  if (waiting->reason() != v1::Waiting::BACKOFF) job.set_message(waiting->message());
+  *job.mutable_waiting() = *std::move(waiting);
+  return job;
 }
 
 absl::StatusOr<v1::Job> JobManager::get(const std::string& name) const {
   std::lock_guard<std::mutex> hold(mutex_);
   auto record = find(name);
   if (!record.ok()) return record.status();
-  return (*record)->job();
+  return shown(**record);
 }
 
 absl::StatusOr<v1::ListJobsResponse> JobManager::list(const v1::ListJobsRequest& request) const {
@@ -246,7 +215,8 @@ bool JobManager::list_some(const v1::ListJobsRequest& request, int most, uint64_
   int copied = 0;
   for (auto entry = by_order_.lower_bound(*below); entry != by_order_.begin();) {
     --entry;
-    const v1::Job& job = jobs_.at(entry->second).job();
+    const JobRecord& record = jobs_.at(entry->second);
+    const v1::Job& job = record.job();
     const auto& states = request.states();
     const bool wanted = job.name().rfind(in_project, 0) == 0 &&
                         (states.empty() || std::find(states.begin(), states.end(), job.state()) != states.end());
@@ -255,7 +225,7 @@ bool JobManager::list_some(const v1::ListJobsRequest& request, int most, uint64_
       return false;
     }
     if (wanted) {
-      *response->add_jobs() = job;
+      *response->add_jobs() = shown(record);
       ++copied;
     }
     *below = entry->first;
@@ -271,7 +241,7 @@ absl::StatusOr<EventPage> JobManager::events(const std::string& name, uint64_t a
     std::lock_guard<std::mutex> hold(mutex_);
     auto record = find(name);
     if (!record.ok()) return record.status();
-    page.job = (*record)->job();
+    page.job = shown(**record);
     last = (*record)->last_sequence();
   }
   uint64_t sent = after;
@@ -289,8 +259,8 @@ absl::StatusOr<EventPage> JobManager::events(const std::string& name, uint64_t a
   return page;
 }
 
-absl::StatusOr<std::string> JobManager::read_log(const std::string& name, uint64_t epoch, uint32_t rank,
-                                                 uint64_t offset) const {
+absl::StatusOr<store::LogStore::Piece> JobManager::read_log(const std::string& name, uint64_t epoch, uint32_t rank,
+                                                            uint64_t offset) const {
   {
     std::lock_guard<std::mutex> hold(mutex_);
     if (auto record = find(name); !record.ok()) return record.status();

@@ -21,8 +21,13 @@
 #include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "server/cluster/cluster.h"
+#include "server/jobs/admission.h"
 #include "server/jobs/change_signal.h"
+#include "server/jobs/dependencies.h"
+#include "server/jobs/device_watch.h"
 #include "server/jobs/draft.h"
+#include "server/jobs/queue.h"
+#include "server/jobs/waiting.h"
 #include "server/store/log_store.h"
 #include "server/store/store.h"
 #include "telar/v1/cluster.pb.h"
@@ -35,7 +40,10 @@ struct JobOptions {
   std::string rendezvous_address;  // Where ranks reach the Rendezvous service; see set_rendezvous_address().
   std::chrono::milliseconds heartbeat_interval{2'000};
   std::chrono::milliseconds lease{10'000};
-  std::chrono::milliseconds stop_grace{15'000};  // From SIGTERM to SIGKILL, where the job does not say.
+  std::chrono::milliseconds stop_grace{15'000};        // From SIGTERM to SIGKILL, where the job does not say.
+  std::chrono::milliseconds receipt_deadline{60'000};  // From the last rank's end to the last node's receipt.
+  std::vector<QueueConfig> queues = {{.name = kDefaultQueue}};
+  std::chrono::milliseconds patience{300'000};  // See RoundInput.
 };
 
 // Told of what only counters keep. Called under the manager's lock: be quick, call nothing back.
@@ -62,12 +70,28 @@ class JobManager {
 
   // For people.
   absl::StatusOr<v1::Job> create(v1::CreateJobRequest request);
+  // The jobs of the answer have no spec: there may be ten thousand.
+  absl::StatusOr<v1::CreateJobArrayResponse> create_array(v1::CreateJobArrayRequest request);
+  absl::StatusOr<v1::Job> update(const v1::UpdateJobRequest& request);
+  v1::ListQueuesResponse queues() const;
   absl::StatusOr<v1::Job> cancel(const v1::CancelJobRequest& request);
   absl::StatusOr<v1::Job> get(const std::string& name) const;
   absl::StatusOr<v1::ListJobsResponse> list(const v1::ListJobsRequest& request) const;
   absl::StatusOr<EventPage> events(const std::string& name, uint64_t after, int limit) const;
-  absl::StatusOr<std::string> read_log(const std::string& name, uint64_t epoch, uint32_t rank, uint64_t offset) const;
+  absl::StatusOr<store::LogStore::Piece> read_log(const std::string& name, uint64_t epoch, uint32_t rank,
+                                                  uint64_t offset) const;
+  // Gives room to the logs of newer jobs; see LogStore::remove_old(). May take long; call it now and then.
+  void remove_old_logs();
   std::vector<v1::Node> nodes() const;
+  // Gives a device back to the scheduler, and returns its node. NOT_FOUND (NODE_NOT_FOUND, DEVICE_NOT_FOUND);
+  // FAILED_PRECONDITION (STILL_THERE): its worker reports the reason still.
+  absl::StatusOr<v1::Node> release_device(const v1::ReleaseDeviceRequest& request);
+
+  // For operators: OPEN, CORDONED or DRAINING. `answer` (may be empty) is the key that the answer is kept under.
+  absl::StatusOr<v1::Node> set_scheduling(const std::string& node, v1::Node::Scheduling scheduling,
+                                          const std::string& reason, const std::string& answer);
+  // What is in the --queues file now.
+  void set_queues(std::vector<QueueConfig> queues);
 
   // For workers.
   absl::StatusOr<v1::RegisterNodeResponse> register_node(const v1::RegisterNodeRequest& request);
@@ -116,6 +140,7 @@ class JobManager {
 
   // All below want mutex_ held.
   absl::Status replay();
+  absl::Status replay_nodes();
   absl::StatusOr<const JobRecord*> find(const std::string& name) const;
   // The record, if this epoch is the current one and rank 0 of it may be alive.
   absl::StatusOr<const JobRecord*> find_saving(const std::string& job, uint64_t epoch) const;
@@ -126,14 +151,31 @@ class JobManager {
                                              const std::string& node) const;
   // Goes on with a page below the order `below`, and moves it; false when the page is complete.
   bool list_some(const v1::ListJobsRequest& request, int most, uint64_t* below, v1::ListJobsResponse* response) const;
-  absl::StatusOr<std::unique_ptr<v1::Job>> replayed(const std::string& request);
+  // Whether the request was answered before; `answer` is that answer then. Waits for one that is pending.
+  absl::StatusOr<bool> replayed(const std::string& request, google::protobuf::Message& answer);
+  // The job as people see it: with why it waits, and how long it runs by now.
+  v1::Job shown(const JobRecord& record) const;
+  double run_seconds(const JobRecord& record) const;  // By now.
+  // The first of its dependencies that is so, in words.
+  std::optional<std::string> dependency_that(Dependence is, const v1::Job& job) const;
+  absl::Status check_etag(const JobRecord& record, const std::string& etag) const;
+  // A new job of a complete spec, named and in the queue, but nowhere stored yet.
+  Draft submitted(const std::string& project, const v1::JobSpec& spec, const std::string& id, uint64_t order) const;
+  std::string new_id() const;
+  // Fills in where the job would start now, or why it would not.
+  void try_out(const JobRecord& record, v1::Job& job);
+  v1::CreateJobArrayResponse tried_out(const std::vector<Draft>& drafts);
+  absl::Status check_move(const JobRecord& record, const std::string& to) const;
+  SchedulingContext scheduling_context() const;
   // Settles, stores, and only then lets the change count.
   absl::Status commit(Draft& draft);
   void apply(const JobRecord& before, const JobRecord& after);
   void index_nodes(const std::string& id, const v1::Job& job, bool placed);
   void bump(const v1::Job& job);
   void bump_node(const std::string& node);
-  // On the newest state of the job: a pending change is completed first, so look at the record after this.
+  void plan_retry(const JobRecord& before, const JobRecord& after);
+  // On the newest state of the job: a pending change is completed first. Who has looked at the record before, must have
+  // called complete() before that.
   Draft draft_of(const std::string& id);
 
   // Pending changes: job_manager_pending.cc.
@@ -144,16 +186,37 @@ class JobManager {
   absl::Status finish_commits(std::unique_lock<std::mutex>& hold, const std::vector<std::shared_ptr<Pending>>& all);
   absl::StatusOr<v1::Job> commit_unlocked(std::unique_lock<std::mutex>& hold, Draft draft,
                                           const std::string& request = "");
-  void complete(const std::string& id);  // Waits, with the lock held, for a pending change of this job.
+  // Wait, with the lock held, for a pending change: of this job, of those that have ranks on the node, of all but new
+  // ones.
+  void complete(const std::string& id);
+  void complete_on(const std::string& node);
+  void complete_known();
   void apply_pending(Pending& pending);
+  // commit() and commit_all() of the store, in the words of this interface.
   absl::Status told_of_store(const absl::Status& status) const;
   void observe_node(Draft& draft, const v1::HeartbeatRequest& request);
   bool has_strangers(const v1::HeartbeatRequest& request) const;
+  // Faults and what is left on devices: quarantine, and the end of what runs there.
+  absl::Status observe_devices(const v1::HeartbeatRequest& request);
+  absl::Status take_finding(const std::string& node, const DeviceWatch::Finding& finding);
+  absl::Status change_devices(const DeviceWatch::Changes& changes);
+  void give_up_receipts();
+  // After bytes of a log came or were given up: says on the job how many are missing, if any are.
+  absl::Status note_missing_log(const v1::AppendLogRequest& request);
   void expire_leases();
+  // Time limits, drains, and dependencies that cannot hold any more.
+  void enforce();
+  std::string draining_node(const v1::Job& job) const;  // One that it has ranks on; empty: none.
   void place_queued();
-  bool place_one(const std::string& id, const cluster::Cluster::Count& count);
+  RoundView view() const;
+  Holder holder_of(const JobRecord& record, const cluster::Inventory& inventory, Clock::Wall now) const;
+  RoundInput round_input(const RoundView& view, const std::set<uint64_t>& held_back) const;
+  std::set<uint64_t> held_back() const;
+  std::unique_ptr<Explainer> explainer_of(RoundView view) const;  // Names jobs as they are now.
+  void start(const Start& start, RoundView& view);
+  void preempt(const Preemption& preemption);
 
-  JobOptions options_;  // Constant but for rendezvous_address, which mutex_ guards.
+  JobOptions options_;  // Constant but for rendezvous_address and queues, which mutex_ guards.
   const Clock* const clock_;
   store::Store* const store_;
   store::LogStore* const logs_;
@@ -163,23 +226,28 @@ class JobManager {
   mutable std::mutex mutex_;
   // Guarded by mutex_:
   cluster::Cluster cluster_;
-  std::map<std::string, JobRecord> jobs_;                    // By id.
-  std::map<uint64_t, std::string> by_order_;                 // Submit order -> id.
-  std::map<uint64_t, std::string> queued_;                   // The QUEUED among them.
+  DeviceWatch devices_{&cluster_.quarantine()};
+  std::map<std::string, JobRecord> jobs_;     // By id.
+  std::map<uint64_t, std::string> by_order_;  // Submit order -> id.
+  Line line_;                                 // The QUEUED among them.
+  uint64_t next_order_ = 1;
+  std::unique_ptr<Explainer> explainer_;  // Of the last round; null before the first.
+  Clock::Steady last_round_;
+  std::pair<uint64_t, uint64_t> last_round_seen_;            // Versions of cluster_ and line_ behind it.
   std::set<std::string> placed_;                             // Ids of those that have, or may have, processes.
   std::map<std::string, std::set<std::string>> placed_on_;   // The same, by node.
   std::map<std::string, std::shared_ptr<Pending>> pending_;  // By job id.
   std::map<std::string, std::string> pending_answers_;       // Request -> job id.
-  uint64_t next_order_ = 1;
   std::map<std::string, std::unique_ptr<ChangeSignal>> node_signals_;
-  std::map<std::string, uint64_t> versions_;    // Of each node's assignments.
-  uint64_t next_version_;                       // Above those of any former life of the coordinator.
-  std::map<std::string, uint64_t> last_heard_;  // Node -> sequence of its last heartbeat.
+  std::map<std::string, uint64_t> versions_;  // Of each node's assignments.
+  uint64_t next_version_;                     // Above those of any former life of the coordinator.
+  std::set<std::string> heard_;               // Nodes that sent a heartbeat since they registered.
   struct StopTold {
     uint64_t epoch = 0;
-    std::map<std::string, uint64_t> at;  // Node -> the heartbeat that was first answered by STOP.
+    std::map<std::string, Clock::Steady> at;  // Node -> when an answer first said STOP.
   };
-  std::map<std::string, StopTold> stops_;  // Job id -> who was told to stop.
+  std::map<std::string, StopTold> stops_;          // Job id -> who was told to stop.
+  std::map<std::string, Clock::Steady> retry_at_;  // Job id -> not before; retry_time, whatever happens to the wall's.
 };
 
 }  // namespace telar::server::jobs

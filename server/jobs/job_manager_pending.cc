@@ -97,4 +97,19 @@ void JobManager::complete(const std::string& id) {
   apply_pending(*pending);
 }
 
+void JobManager::complete_on(const std::string& node) {
+  const auto here = placed_on_.find(node);
+  if (here == placed_on_.end()) return;
+  const std::set<std::string> ids = here->second;  // A change may take one out.
+  for (const std::string& id : ids) complete(id);
+}
+
+void JobManager::complete_known() {
+  std::vector<std::string> ids;
+  for (const auto& [id, pending] : pending_) {
+    if (jobs_.count(id) != 0) ids.push_back(id);
+  }
+  for (const std::string& id : ids) complete(id);
+}
+
 }  // namespace telar::server::jobs

@@ -1,18 +1,31 @@
-// Leases that run out, and jobs that wait for devices.
+// Leases that run out, what follows from time and from other jobs, and rounds of the scheduler.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "server/cluster/times.h"
-#include "server/jobs/admission.h"
+#include "server/jobs/dependencies.h"
 #include "server/jobs/epoch.h"
 #include "server/jobs/job_manager.h"
+#include "server/jobs/restart_policy.h"
+#include "server/jobs/transitions.h"
 
 namespace telar::server::jobs {
+namespace {
+
+// Each start is a commit under the lock; workers and people get a turn in between.
+constexpr size_t kMostStarts = 64;
+constexpr std::chrono::milliseconds kLongestPause(500);
+
+}  // namespace
 
 void JobManager::tick() {
   std::lock_guard<std::mutex> hold(mutex_);
+  complete_known();
   expire_leases();
+  give_up_receipts();
+  enforce();
   place_queued();
 }
 
@@ -32,38 +45,256 @@ void JobManager::expire_leases() {
   }
 }
 
-void JobManager::place_queued() {
-  std::map<v1::ResourceSpec::Kind, cluster::Cluster::Count> counts;
-  const auto queue = queued_;  // Placing takes them out.
-  for (const auto& [order, id] : queue) {
-    const v1::ResourceSpec::Kind kind = jobs_.at(id).job().spec().resources().kind();
-    if (counts.count(kind) == 0) counts[kind] = cluster_.count(kind);
-    if (place_one(id, counts[kind])) counts[kind] = cluster_.count(kind);
+void JobManager::enforce() {
+  const auto store = [this](const std::string& id, Draft& draft, const char* what) {
+    if (!draft.changed()) return;
+    if (absl::Status status = commit(draft); !status.ok()) {
+      spdlog::error("job {}: cannot record {}: {}", id, what, std::string(status.message()));
+    }
+  };
+  const std::set<std::string> ids = placed_;  // A commit may take one out.
+  for (const std::string& id : ids) {
+    const JobRecord& record = jobs_.at(id);
+    const v1::Job::State state = record.job().state();
+    const uint64_t limit = record.job().spec().scheduling().time_limit_seconds();
+    if (limit > 0 && state == v1::Job::RUNNING && run_seconds(record) >= static_cast<double>(limit)) {
+      Draft draft = draft_of(id);
+      end_at_time_limit(draft);
+      store(id, draft, "the end of its time");
+    } else if (state == v1::Job::STARTING || state == v1::Job::RUNNING) {
+      const std::string node = draining_node(record.job());
+      if (node.empty()) continue;
+      Draft draft = draft_of(id);
+      interrupt(draft, absl::StrCat("moves away from node ", node, ", which is drained"));
+      store(id, draft, "that it moves");
+    }
+  }
+  const std::set<uint64_t> depending = line_.depending();
+  for (const uint64_t order : depending) {
+    const std::string& id = by_order_.at(order);
+    const auto failed = dependency_that(Dependence::kFails, jobs_.at(id).job());
+    if (!failed) continue;
+    Draft draft = draft_of(id);
+    draft.job().set_failure_class(v1::DEPENDENCY);
+    draft.job().clear_retry_time();
+    draft.transition(v1::Job::FAILED, absl::StrCat(*failed, ", which it never will"));
+    store(id, draft, "that what it comes after failed");
   }
 }
 
-bool JobManager::place_one(const std::string& id, const cluster::Cluster::Count& count) {
-  JobRecord& record = jobs_.at(id);
-  const v1::ResourceSpec& resources = record.job().spec().resources();
-  if (record.job().has_retry_time() && clock_->wall() < cluster::to_wall(record.job().retry_time())) return false;
-  std::optional<std::vector<cluster::Slot>> slots;
-  if (resources.devices() <= count.free) {
-    slots = cluster_.find(resources.kind(), cluster::shape_of(record.job().spec()));
+// A wall clock that was set back must not keep a job for longer than its delay.
+void JobManager::plan_retry(const JobRecord& before, const JobRecord& after) {
+  const v1::Job& job = after.job();
+  const std::string id = job_id(job.name());
+  if (job.state() != v1::Job::QUEUED || !job.has_retry_time()) {
+    retry_at_.erase(id);
+  } else if (before.job().state() != v1::Job::QUEUED) {
+    const Clock::Steady::duration left = cluster::to_wall(job.retry_time()) - clock_->wall();
+    const Clock::Steady::duration most = backoff(job.spec().restart().backoff_seconds(), job.restarts());
+    retry_at_[id] = clock_->now() + std::min(left, most);
   }
-  if (!slots) {
-    // Not stored: it follows from the state of the cluster, anew in every round.
-    record.mutable_job()->set_message(why_waiting(resources.devices(), resources.kind(), count));
-    return false;
+}
+
+std::string JobManager::draining_node(const v1::Job& job) const {
+  for (const v1::RankPlacement& place : job.placement()) {
+    if (cluster_.scheduling(place.node()) == v1::Node::DRAINING) return place.node();
   }
-  const double waited = std::chrono::duration<double>(clock_->wall() - cluster::to_wall(record.queue_time())).count();
-  Draft draft = draft_of(id);
-  begin_epoch(draft, *slots);
+  return "";
+}
+
+std::set<uint64_t> JobManager::held_back() const {
+  std::set<uint64_t> orders;
+  for (const uint64_t order : line_.depending()) {
+    if (dependency_that(Dependence::kWaits, jobs_.at(by_order_.at(order)).job())) orders.insert(order);
+  }
+  return orders;
+}
+
+std::optional<std::string> JobManager::dependency_that(Dependence is, const v1::Job& job) const {
+  for (const v1::Dependency& dependency : job.spec().scheduling().after()) {
+    const auto other = find(dependency.job());
+    if (other.ok() && check(dependency, (*other)->job()) == is) return describe(dependency, (*other)->job());
+  }
+  return std::nullopt;
+}
+
+Holder JobManager::holder_of(const JobRecord& record, const cluster::Inventory& inventory, Clock::Wall now) const {
+  const v1::Job& job = record.job();
+  const v1::SchedulingSpec& wishes = job.spec().scheduling();
+  Holder holder;
+  holder.id = job_id(job.name());
+  holder.order = record.order();
+  holder.queue = queue_of(wishes);
+  holder.priority = wishes.priority();
+  holder.ending = ending(job.state());
+  holder.preemptible = !holder.ending && (!wishes.has_preemptible() || wishes.preemptible());
+  holder.placed = cluster::to_wall(record.place_time());
+  holder.array = job.array();
+  holder.held = static_cast<uint32_t>(job.placement_size());
+  if (holder.ending) {
+    holder.ends = now;
+  } else if (wishes.time_limit_seconds() > 0) {
+    holder.ends =
+        cluster::after(now, std::max(0.0, static_cast<double>(wishes.time_limit_seconds()) - run_seconds(record)));
+  }
+  const auto by_name = [](const cluster::Inventory::Node& node, const std::string& name) { return node.name < name; };
+  for (const v1::RankPlacement& place : job.placement()) {
+    const auto node = std::lower_bound(inventory.nodes.begin(), inventory.nodes.end(), place.node(), by_name);
+    if (node == inventory.nodes.end() || node->name != place.node()) continue;
+    for (uint32_t device = node->first; device < node->first + node->count; ++device) {
+      const cluster::Inventory::Device& one = inventory.devices[device];
+      if (one.kind != place.device().kind() || one.index != place.device().index()) continue;
+      if (one.holder == job.name()) holder.devices.push_back(device);
+    }
+  }
+  return holder;
+}
+
+RoundView JobManager::view() const {
+  RoundView view;
+  view.now = clock_->wall();
+  view.inventory = cluster_.inventory();
+  view.queues = options_.queues;
+  for (const auto& [id, at] : retry_at_) {
+    if (clock_->now() < at) view.backing_off.insert(jobs_.at(id).order());
+  }
+  view.holders.reserve(placed_.size());
+  for (const std::string& id : placed_) view.holders.push_back(holder_of(jobs_.at(id), view.inventory, view.now));
+  return view;
+}
+
+RoundInput JobManager::round_input(const RoundView& view, const std::set<uint64_t>& held_back) const {
+  RoundInput input;
+  input.now = view.now;
+  input.patience = options_.patience;
+  input.inventory = &view.inventory;
+  input.queues = &view.queues;
+  input.line = &line_;
+  input.holders = &view.holders;
+  input.held_back = &held_back;
+  input.backing_off = &view.backing_off;
+  return input;
+}
+
+void JobManager::place_queued() {
+  if (line_.size() == 0) {
+    explainer_.reset();
+    return;
+  }
+  const auto now = clock_->now();
+  const std::pair<uint64_t, uint64_t> seen{cluster_.version(), line_.version()};
+  // Most changes are steps that someone made; time alone may move things, too.
+  if (explainer_ && seen == last_round_seen_ && now - last_round_ < kLongestPause) return;
+  last_round_ = now;
+  RoundView view = this->view();
+  const std::set<uint64_t> back = held_back();
+  RoundInput input = round_input(view, back);
+  input.most_starts = kMostStarts;
+  view.result = plan_round(input);
+  for (const Preemption& preemption : view.result.preemptions) preempt(preemption);
+  for (const Start& one : view.result.starts) start(one, view);
+  // Cut short, there may be more to start.
+  last_round_seen_ = view.result.starts.size() == kMostStarts ? std::pair<uint64_t, uint64_t>() : seen;
+  explainer_ = explainer_of(std::move(view));
+}
+
+std::unique_ptr<Explainer> JobManager::explainer_of(RoundView view) const {
+  return std::make_unique<Explainer>(std::move(view), [this](const std::string& id) -> std::string {
+    const auto found = jobs_.find(id);
+    return found == jobs_.end() ? id : found->second.job().name();
+  });
+}
+
+void JobManager::preempt(const Preemption& preemption) {
+  Draft draft = draft_of(preemption.victim);
+  interrupt(draft, absl::StrCat("preempted by ", jobs_.at(preemption.by).job().name()));
+  if (!draft.changed()) return;
+  draft.job().set_preemptions(draft.job().preemptions() + 1);
   if (absl::Status status = commit(draft); !status.ok()) {
-    spdlog::error("job {}: cannot record its placement: {}", id, std::string(status.message()));
-    return false;
+    spdlog::error("job {}: cannot record its preemption: {}", preemption.victim, std::string(status.message()));
   }
+}
+
+void JobManager::start(const Start& start, RoundView& view) {
+  const JobRecord& record = jobs_.at(start.id);
+  const double waited = std::chrono::duration<double>(view.now - cluster::to_wall(record.queue_time())).count();
+  std::vector<cluster::Slot> slots;
+  for (const uint32_t device : start.devices) slots.push_back(cluster_.slot(view.inventory, device));
+  Draft draft = draft_of(start.id);
+  begin_epoch(draft, slots);
+  if (absl::Status status = commit(draft); !status.ok()) {
+    spdlog::error("job {}: cannot record its placement: {}", start.id, std::string(status.message()));
+    return;
+  }
+  for (const uint32_t device : start.devices) view.inventory.devices[device].holder = draft.job().name();
   if (observer_ != nullptr) observer_->on_placed(waited);
-  return true;
+}
+
+void JobManager::try_out(const JobRecord& record, v1::Job& job) {
+  RoundView view = this->view();
+  std::set<uint64_t> back = held_back();
+  line_.put(record);
+  const auto dependent = dependency_that(Dependence::kWaits, record.job());
+  if (dependent) back.insert(record.order());
+  view.result = plan_round(round_input(view, back));
+  const Waiter waiter = *line_.find(record.order());
+  const Request request = line_.request(waiter.request);
+  line_.remove(record.order());
+  for (const Start& start : view.result.starts) {
+    if (start.order != record.order()) continue;
+    for (const uint32_t device : start.devices) {
+      const cluster::Slot slot = cluster_.slot(view.inventory, device);
+      v1::RankPlacement* place = job.add_placement();
+      place->set_rank(static_cast<uint32_t>(job.placement_size()) - 1);
+      place->set_node(slot.node);
+      *place->mutable_device() = slot.device;
+    }
+    return;
+  }
+  auto waiting = explainer_of(std::move(view))->explain(waiter, request);
+  if (!waiting) return;
+  if (dependent) waiting->set_message(*dependent);
+  job.set_message(waiting->message());
+  *job.mutable_waiting() = *std::move(waiting);
+}
+
+v1::ListQueuesResponse JobManager::queues() const {
+  std::lock_guard<std::mutex> hold(mutex_);
+  std::map<std::string, v1::Queue> found;
+  const auto of = [&](const std::string& name) -> v1::Queue& {
+    v1::Queue& queue = found[name.empty() ? kDefaultQueue : name];
+    return queue;
+  };
+  for (const QueueConfig& config : options_.queues) of(config.name);
+  for (const auto& [name, queue] : line_.queues()) {
+    of(name).set_queued_jobs(static_cast<uint32_t>(queue.size()));
+    uint32_t devices = 0;
+    for (const auto& [place, waiter] : queue) devices += line_.request(waiter.request).devices();
+    of(name).set_queued_devices(devices);
+  }
+  for (const std::string& id : placed_) {
+    const v1::Job& job = jobs_.at(id).job();
+    v1::Queue& queue = of(job.spec().scheduling().queue());
+    queue.set_running_jobs(queue.running_jobs() + 1);
+    queue.set_held_devices(queue.held_devices() + static_cast<uint32_t>(job.placement_size()));
+  }
+  v1::ListQueuesResponse response;
+  for (auto& [name, queue] : found) {
+    const QueueConfig config = config_of(options_.queues, name);
+    queue.set_name(name);
+    queue.set_weight(config.weight);
+    queue.set_quota_devices(config.quota_devices);
+    queue.set_priority(config.priority);
+    *response.add_queues() = std::move(queue);
+  }
+  return response;
+}
+
+void JobManager::set_queues(std::vector<QueueConfig> queues) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  options_.queues = std::move(queues);
+  last_round_seen_ = {};
+  changes_.notify();
 }
 
 }  // namespace telar::server::jobs

@@ -3,18 +3,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/errors.h"
+#include "server/cluster/times.h"
 #include "server/jobs/assignments.h"
 #include "server/jobs/epoch.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/progress.h"
+#include "server/jobs/receipts.h"
 #include "server/jobs/transitions.h"
 
 namespace telar::server::jobs {
 namespace {
 
 constexpr size_t kMostLogData = 64 << 10;
-// A heartbeat that was on its way when STOP went out may still be one behind.
-constexpr uint64_t kHeartbeatsToHearStop = 2;
 
 void set_duration(google::protobuf::Duration* to, std::chrono::milliseconds value) {
   to->set_seconds(value.count() / 1000);
@@ -47,14 +47,16 @@ absl::Status check_registration(const v1::RegisterNodeRequest& request) {
 absl::StatusOr<v1::RegisterNodeResponse> JobManager::register_node(const v1::RegisterNodeRequest& request) {
   if (absl::Status status = check_registration(request); !status.ok()) return status;
   std::lock_guard<std::mutex> hold(mutex_);
-  if (absl::Status status = cluster_.register_node(request); !status.ok()) return status;
-  last_heard_.erase(request.node());
+  const auto registration = cluster_.register_node(request);
+  if (!registration.ok()) return registration.status();
+  heard_.erase(request.node());
   for (auto& [id, told] : stops_) told.at.erase(request.node());
   bump_node(request.node());
   changes_.notify();
   v1::RegisterNodeResponse response;
   set_duration(response.mutable_heartbeat_interval(), options_.heartbeat_interval);
   set_duration(response.mutable_lease(), options_.lease);
+  response.set_registration(*registration);
   return response;
 }
 
@@ -65,7 +67,11 @@ void JobManager::set_connected(const std::string& node, const std::string& incar
 
 bool JobManager::has_strangers(const v1::HeartbeatRequest& request) const {
   return std::any_of(request.ranks().begin(), request.ranks().end(), [&](const v1::RankStatus& status) {
-    if (status.state() == v1::RankPlacement::EXITED) return false;
+    // One that is over is none once its worker has said what is left of it.
+    const bool told = std::any_of(request.receipts().begin(), request.receipts().end(), [&](const v1::Receipt& one) {
+      return one.job() == status.job() && one.epoch() == status.epoch();
+    });
+    if (status.state() == v1::RankPlacement::EXITED && told) return false;
     return !find_open(status.job(), status.epoch(), status.rank(), request.node()).ok();
   });
 }
@@ -74,11 +80,13 @@ void JobManager::observe_node(Draft& draft, const v1::HeartbeatRequest& request)
   const std::string id = job_id(draft.job().name());
   const auto told = stops_.find(id);
   bool told_to_stop = false;
-  bool heard_stop = false;
+  const auto grace = stop_grace(draft.record(), options_.stop_grace);
+  // Two clocks: the wall's may be set back, and of the other one nothing is left after a restart of the coordinator.
+  bool grace_over = ending(draft.job().state()) && draft.now() >= cluster::to_wall(draft.record().stop_time()) + grace;
   if (told != stops_.end() && told->second.epoch == draft.job().epoch()) {
     const auto at = told->second.at.find(request.node());
     told_to_stop = at != told->second.at.end();
-    heard_stop = told_to_stop && request.sequence() >= at->second + kHeartbeatsToHearStop;
+    grace_over = grace_over || (told_to_stop && clock_->now() >= at->second + grace);
   }
   for (int rank = 0; rank < draft.job().placement_size(); ++rank) {
     if (draft.job().placement(rank).node() != request.node()) continue;
@@ -87,30 +95,31 @@ void JobManager::observe_node(Draft& draft, const v1::HeartbeatRequest& request)
              one.rank() == static_cast<uint32_t>(rank);
     });
     if (status == request.ranks().end()) {
-      observe_absence(draft, static_cast<uint32_t>(rank), heard_stop);
+      observe_absence(draft, static_cast<uint32_t>(rank));
     } else {
-      observe(draft, *status, told_to_stop, stop_grace(draft.record(), options_.stop_grace));
+      observe(draft, *status, told_to_stop, grace_over);
     }
   }
+  observe_receipt(draft, request);
 }
 
 absl::Status JobManager::heartbeat(const v1::HeartbeatRequest& request) {
   std::unique_lock<std::mutex> hold(mutex_);
+  // The lock is held from the first look at the heartbeat to the last: it tells of this state of the jobs, no later one.
+  complete_on(request.node());
   const bool strangers = has_strangers(request);
-  if (absl::Status status = cluster_.heartbeat(request.node(), request.incarnation(), strangers); !status.ok()) {
+  if (absl::Status status =
+          cluster_.heartbeat(request.node(), request.incarnation(), strangers, request.registration());
+      !status.ok()) {
     return status;
   }
-  const bool first = last_heard_.count(request.node()) == 0;
-  last_heard_[request.node()] = request.sequence();
-  if (first) changes_.notify();  // Its devices may be given out from now on.
+  if (heard_.insert(request.node()).second) changes_.notify();  // Its devices may be given out from now on.
+  if (absl::Status status = observe_devices(request); !status.ok()) return status;
   const auto here = placed_on_.find(request.node());
   if (here == placed_on_.end()) return absl::OkStatus();
-  // The lock is held from the first look at the heartbeat to the last: it tells of this state of the jobs, no later
-  // one.
   std::vector<std::shared_ptr<Pending>> changes;
   absl::Status refused;
-  const std::set<std::string> ids = here->second;  // A pending change that is completed may take one out.
-  for (const std::string& id : ids) {
+  for (const std::string& id : here->second) {
     Draft draft = draft_of(id);
     observe_node(draft, request);
     if (!draft.changed()) continue;
@@ -144,7 +153,7 @@ v1::HeartbeatResponse JobManager::assignments(const std::string& node) {
       if (*wanted != v1::Assignment::STOP || !ending(record.job().state())) continue;
       StopTold& told = stops_[id];
       if (told.epoch != record.job().epoch()) told = StopTold{record.job().epoch(), {}};
-      told.at.emplace(node, last_heard_[node]);
+      told.at.emplace(node, clock_->now());
     }
   }
   return response;
@@ -191,8 +200,11 @@ absl::StatusOr<v1::AppendLogResponse> JobManager::append_log(const v1::AppendLog
     if (!record.ok()) return record.status();
   }
   // Without the lock: an epoch is closed only after its worker says that all of this was accepted.
-  auto next = logs_->append({job_id(request.job()), request.epoch(), request.rank()}, request.offset(), request.data());
+  const store::LogKey key{job_id(request.job()), request.epoch(), request.rank()};
+  auto next = request.missing() > 0 ? logs_->skip(key, request.offset(), request.missing())
+                                    : logs_->append(key, request.offset(), request.data());
   if (!next.ok()) return next.status();
+  if (absl::Status status = note_missing_log(request); !status.ok()) return status;
   changes_.notify();
   v1::AppendLogResponse response;
   response.set_next_offset(*next);

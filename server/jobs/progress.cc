@@ -47,6 +47,7 @@ void fold_event(JobRecord& record, const v1::RankEvent& event) {
       break;
     case v1::RankEvent::kEval:
       progress.set_eval_loss(event.eval().loss());
+      *progress.mutable_eval_sources() = event.eval().sources();
       break;
     case v1::RankEvent::kCheckpoint:
       // Ranks of older versions told of published ones only, and not of their state.

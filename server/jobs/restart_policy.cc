@@ -7,15 +7,18 @@
 namespace telar::server::jobs {
 namespace {
 
-// 0: the cause itself; 1: interrupted, which breaks the communication of others; 2: a victim.
+// Negative: a device, of which what its process said is only the echo; 0: the cause itself; 1: interrupted, which
+// breaks the communication of others; 2: a victim.
 int blame(const Failure& failure) {
+  if (failure.failure_class() == v1::DEVICE) return -1;
   if (failure.failure_class() == v1::COMMUNICATION) return 2;
   return failure.failure_class() == v1::FAILURE_CLASS_UNSPECIFIED ? 1 : 0;
 }
 
 Budget budget_of(v1::FailureClass failure_class) {
   if (failure_class == v1::FAILURE_CLASS_UNSPECIFIED) return Budget::kNone;
-  return failure_class == v1::NODE_LOST ? Budget::kNode : Budget::kOwn;
+  const bool node = failure_class == v1::NODE_LOST || failure_class == v1::DEVICE;
+  return node ? Budget::kNode : Budget::kOwn;
 }
 
 bool worth_a_retry(v1::FailureClass failure_class) {
@@ -33,12 +36,17 @@ std::string describe(const Failure& failure) {
 }  // namespace
 
 Verdict judge(const JobRecord& record) {
+  // Whoever is told to leave breaks the communication of the others; only what failed by itself counts beside it.
+  if (!record.interruption().empty() && std::none_of(record.failures().begin(), record.failures().end(),
+                                                     [](const Failure& failure) { return blame(failure) == 0; })) {
+    return {.budget = Budget::kNone, .retry = true, .message = record.interruption()};
+  }
   const auto cause = std::min_element(record.failures().begin(), record.failures().end(),
                                       [](const Failure& a, const Failure& b) { return blame(a) < blame(b); });
   Verdict verdict;
   verdict.failure_class = cause->failure_class();
   verdict.budget = budget_of(cause->failure_class());
-  verdict.definite = blame(*cause) == 0;
+  verdict.definite = blame(*cause) <= 0;
   verdict.message = describe(*cause);
   verdict.retry = worth_a_retry(cause->failure_class());
 

@@ -24,7 +24,7 @@ struct Verdict {
 };
 
 // The cause is the first failure that is no mere COMMUNICATION victim; CONFIG, DATA and OUT_OF_MEMORY are not retried,
-// nor is what its budget no longer pays. Wants at least one failure in `record`.
+// nor is what its budget no longer pays. Wants at least one failure in `record`, or an interruption.
 Verdict judge(const JobRecord& record);
 
 // The delay before restart number `restarts` (1 is the first) of a job's own failures: doubles from `first` up to 32

@@ -17,6 +17,7 @@ constexpr Transition kLegal[] = {
     {Job::STATE_UNSPECIFIED, Job::QUEUED},  // Accepted.
     {Job::QUEUED, Job::STARTING},           // The gang has its devices.
     {Job::QUEUED, Job::CANCELLED},          // Nothing to end.
+    {Job::QUEUED, Job::FAILED},             // What it depends on ended otherwise, or its time is used up.
     {Job::STARTING, Job::RUNNING},          // Every rank runs.
     {Job::STARTING, Job::SUCCEEDED},        // Over before every rank was seen to run.
     {Job::STARTING, Job::RESTARTING},       // A rank or node was lost.

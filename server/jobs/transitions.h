@@ -1,7 +1,7 @@
 // The life of a job, as one table.
 //
 //   QUEUED ----> STARTING ----> RUNNING ----> SUCCEEDED
-//     ^  |          |  |          |
+//     ^  |--> FAILED|  |          |
 //     |  |          v  v          v
 //     |  |        RESTARTING, CANCELLING or FAILING
 //     |  |          |             |          |

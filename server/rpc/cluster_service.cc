@@ -8,21 +8,16 @@
 #include "absl/strings/str_cat.h"
 #include "common/channel.h"
 #include "common/errors.h"
+#include "server/rpc/answer.h"
 
 namespace telar::server::rpc {
 namespace {
 
-constexpr std::chrono::seconds kLook(10);  // Nothing is missed; should it be, it is not for ever.
+constexpr std::chrono::seconds kWorkerLook(10);  // Nothing is missed; should it be, it is not for ever.
 // Our own answer, which names what is missing, should win against the caller's clock.
 constexpr std::chrono::milliseconds kDeadlineMargin(200);
 
 using Stream = grpc::ServerReaderWriter<v1::HeartbeatResponse, v1::HeartbeatRequest>;
-
-template <typename T>
-grpc::Status answer(absl::StatusOr<T> result, T* out) {
-  if (result.ok()) *out = *std::move(result);
-  return to_grpc(result.status());
-}
 
 // The answering side of one Heartbeat stream: answers each message, and sends new assignments unasked from a thread of
 // its own. Tells the manager that the worker is connected while it lives.
@@ -73,7 +68,7 @@ class Session {
         return;
       }
       if (registered_) send(/*even_if_known=*/false);
-      changes_.wait(seen, kLook);
+      changes_.wait(seen, kWorkerLook);
     }
   }
 
@@ -129,10 +124,12 @@ grpc::Status RendezvousService::PutKey(grpc::ServerContext*, const v1::PutKeyReq
 
 grpc::Status RendezvousService::GetKeys(grpc::ServerContext* context, const v1::GetKeysRequest* request,
                                         v1::GetKeysResponse* response) {
-  const auto now = std::chrono::system_clock::now();
-  const auto margin = std::min<std::chrono::system_clock::duration>(kDeadlineMargin, (context->deadline() - now) / 10);
+  // gRPC tells the deadline by the wall's clock, which may be set while we wait.
+  const std::chrono::steady_clock::duration left = context->deadline() - std::chrono::system_clock::now();
+  const auto margin = std::min<std::chrono::steady_clock::duration>(kDeadlineMargin, left / 10);
+  const auto deadline = std::chrono::steady_clock::now() + left - margin;
   auto values = rendezvous_->get(request->job(), request->epoch(), {request->keys().begin(), request->keys().end()},
-                                 context->deadline() - margin, [context] { return context->IsCancelled(); });
+                                 deadline, [context] { return context->IsCancelled(); });
   if (!values.ok()) return to_grpc(values.status());
   for (std::string& value : *values) response->add_values(std::move(value));
   return grpc::Status::OK;

@@ -7,18 +7,13 @@
 #include "common/process.h"
 #include "common/version.h"
 #include "server/jobs/transitions.h"
+#include "server/rpc/answer.h"
 
 namespace telar::server::rpc {
 namespace {
 
-constexpr std::chrono::milliseconds kLook(250);  // How long a client that went away may go unnoticed.
+constexpr std::chrono::milliseconds kClientLook(250);  // How long a client that went away may go unnoticed.
 constexpr int kEventsAPage = 256;
-
-template <typename T>
-grpc::Status answer(absl::StatusOr<T> result, T* out) {
-  if (result.ok()) *out = *std::move(result);
-  return to_grpc(result.status());
-}
 
 // When a stream sends a heartbeat: at its start, and after each silence.
 class Pulse {
@@ -88,6 +83,24 @@ grpc::Status JobsService::CancelJob(grpc::ServerContext*, const v1::CancelJobReq
   return answer(manager_->cancel(*request), job);
 }
 
+grpc::Status JobsService::CreateJobArray(grpc::ServerContext*, const v1::CreateJobArrayRequest* request,
+                                         v1::CreateJobArrayResponse* response) {
+  const CallTimer timer(metrics_, "CreateJobArray");
+  return answer(manager_->create_array(*request), response);
+}
+
+grpc::Status JobsService::UpdateJob(grpc::ServerContext*, const v1::UpdateJobRequest* request, v1::Job* job) {
+  const CallTimer timer(metrics_, "UpdateJob");
+  return answer(manager_->update(*request), job);
+}
+
+grpc::Status JobsService::ListQueues(grpc::ServerContext*, const v1::ListQueuesRequest*,
+                                     v1::ListQueuesResponse* response) {
+  const CallTimer timer(metrics_, "ListQueues");
+  *response = manager_->queues();
+  return grpc::Status::OK;
+}
+
 grpc::Status JobsService::WatchJob(grpc::ServerContext* context, const v1::WatchJobRequest* request,
                                    grpc::ServerWriter<v1::WatchJobResponse>* writer) {
   uint64_t after = request->after_sequence();
@@ -110,7 +123,7 @@ grpc::Status JobsService::WatchJob(grpc::ServerContext* context, const v1::Watch
     if (pulse.due()) pulse.sent();
     if (page->complete) return grpc::Status::OK;
     if (manager_->changes().over()) return shutting_down(absl::StrCat("after_sequence ", after));
-    manager_->changes().wait(seen, std::min(kLook, heartbeat_));
+    manager_->changes().wait(seen, std::min(kClientLook, heartbeat_));
   }
   return cancelled();
 }
@@ -127,15 +140,16 @@ grpc::Status JobsService::ReadLog(grpc::ServerContext* context, const v1::ReadLo
     // The job first: if its epoch is over now, what is read next is the whole rest.
     auto job = manager_->get(request->name());
     if (!job.ok()) return to_grpc(job.status());
-    auto data = manager_->read_log(request->name(), at.epoch, request->rank(), at.offset);
-    if (!data.ok()) return to_grpc(data.status());
+    auto piece = manager_->read_log(request->name(), at.epoch, request->rank(), at.offset);
+    if (!piece.ok()) return to_grpc(piece.status());
     v1::LogChunk chunk;
     chunk.set_rank(request->rank());
     chunk.set_epoch(at.epoch);
     chunk.set_offset(at.offset);
-    if (!data->empty()) {
-      at.offset += data->size();
-      chunk.set_data(*std::move(data));
+    if (!piece->data.empty() || piece->missing > 0) {
+      at.offset += piece->data.size() + piece->missing;
+      chunk.set_missing(piece->missing);
+      chunk.set_data(std::move(piece->data));
       if (!writer->Write(chunk)) return cancelled();
       pulse.sent();
       continue;
@@ -151,15 +165,27 @@ grpc::Status JobsService::ReadLog(grpc::ServerContext* context, const v1::ReadLo
       if (!writer->Write(chunk)) return cancelled();
       pulse.sent();
     }
-    manager_->changes().wait(seen, std::min(kLook, heartbeat_));
+    manager_->changes().wait(seen, std::min(kClientLook, heartbeat_));
   }
   return cancelled();
 }
 
-grpc::Status JobsService::ListNodes(grpc::ServerContext*, const v1::ListNodesRequest*,
+grpc::Status JobsService::ListNodes(grpc::ServerContext*, const v1::ListNodesRequest* request,
                                     v1::ListNodesResponse* response) {
   const CallTimer timer(metrics_, "ListNodes");
-  for (v1::Node& node : manager_->nodes()) *response->add_nodes() = std::move(node);
+  if (request->page_size() < 0) {
+    return to_grpc(invalid(
+        {{"page_size", absl::StrCat(request->page_size(), " must not be negative; 0 means all that are left")}}));
+  }
+  // The token is the last name of the page before: nodes that come and go in between disturb nothing.
+  for (v1::Node& node : manager_->nodes()) {
+    if (node.name() <= request->page_token()) continue;
+    if (request->page_size() > 0 && response->nodes_size() == request->page_size()) {
+      response->set_next_page_token(response->nodes(response->nodes_size() - 1).name());
+      break;
+    }
+    *response->add_nodes() = std::move(node);
+  }
   return grpc::Status::OK;
 }
 

@@ -20,6 +20,11 @@ class JobsService final : public v1::Jobs::Service {
   grpc::Status ListJobs(grpc::ServerContext* context, const v1::ListJobsRequest* request,
                         v1::ListJobsResponse* response) override;
   grpc::Status CancelJob(grpc::ServerContext* context, const v1::CancelJobRequest* request, v1::Job* job) override;
+  grpc::Status CreateJobArray(grpc::ServerContext* context, const v1::CreateJobArrayRequest* request,
+                              v1::CreateJobArrayResponse* response) override;
+  grpc::Status UpdateJob(grpc::ServerContext* context, const v1::UpdateJobRequest* request, v1::Job* job) override;
+  grpc::Status ListQueues(grpc::ServerContext* context, const v1::ListQueuesRequest* request,
+                          v1::ListQueuesResponse* response) override;
   grpc::Status WatchJob(grpc::ServerContext* context, const v1::WatchJobRequest* request,
                         grpc::ServerWriter<v1::WatchJobResponse>* writer) override;
   grpc::Status ReadLog(grpc::ServerContext* context, const v1::ReadLogRequest* request,

@@ -68,12 +68,12 @@ void add_nodes(const std::vector<v1::Node>& nodes, std::vector<MetricFamily>& ou
   std::map<v1::Node::State, int> by_state = {{v1::Node::READY, 0}, {v1::Node::UNKNOWN, 0}, {v1::Node::LOST, 0}};
   std::map<std::pair<v1::ResourceSpec::Kind, std::string>, int> devices;
   for (const auto kind : {v1::ResourceSpec::CPU, v1::ResourceSpec::GPU}) {
-    for (const char* state : {"free", "used", "away"}) devices[{kind, state}] = 0;
+    for (const char* state : {"free", "used", "away", "quarantined"}) devices[{kind, state}] = 0;
   }
   for (const v1::Node& node : nodes) {
     ++by_state[node.state()];
     for (const v1::DeviceStatus& device : node.devices()) {
-      const char* ready = device.job().empty() ? "free" : "used";
+      const char* ready = !device.job().empty() ? "used" : device.quarantine().empty() ? "free" : "quarantined";
       ++devices[{device.device().kind(), node.state() == v1::Node::READY ? ready : "away"}];
     }
   }
@@ -114,7 +114,12 @@ Metrics::Metrics()
                   .Name("telar_scheduler_round_seconds")
                   .Help("Time of one round of the scheduler, which holds up all calls")
                   .Register(registry_)
-                  .Add({}, kCallSeconds)) {
+                  .Add({}, kCallSeconds)),
+      missing_log_(BuildCounter()
+                       .Name("telar_log_missing_bytes_total")
+                       .Help("Bytes of ranks' logs that never came or were removed for want of room")
+                       .Register(registry_)
+                       .Add({})) {
   BuildGauge()
       .Name("telar_build_info")
       .Help("Constant 1; what runs")

@@ -22,6 +22,7 @@ class Metrics final : public jobs::Observer {
   void on_commit(double seconds);
   void on_transaction();          // Of the store: may hold many commits.
   void on_round(double seconds);  // Of the scheduler.
+  void on_missing_log(uint64_t bytes) { missing_log_.Increment(static_cast<double>(bytes)); }
   void on_call(const std::string& method, double seconds);
 
   // Everything in text format.
@@ -35,6 +36,7 @@ class Metrics final : public jobs::Observer {
   prometheus::Histogram& commits_;
   prometheus::Counter& transactions_;
   prometheus::Histogram& rounds_;
+  prometheus::Counter& missing_log_;
 };
 
 // Reports how long it lived as one call of `method`.

@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kMostValue = 64 << 10;
 constexpr size_t kMostNamed = 8;  // Missing keys in an error.
-constexpr std::chrono::milliseconds kLook(200);
+constexpr std::chrono::milliseconds kRankLook(200);
 
 absl::Status late(const std::string& job, uint64_t epoch, std::vector<std::string> missing) {
   const size_t count = missing.size();
@@ -34,7 +34,7 @@ absl::Status Rendezvous::put(const std::string& job, uint64_t epoch, const std::
 
 absl::StatusOr<std::vector<std::string>> Rendezvous::get(const std::string& job, uint64_t epoch,
                                                          const std::vector<std::string>& keys,
-                                                         std::chrono::system_clock::time_point deadline,
+                                                         std::chrono::steady_clock::time_point deadline,
                                                          const std::function<bool()>& cancelled) {
   std::unique_lock<std::mutex> hold(mutex_);
   while (true) {
@@ -52,9 +52,9 @@ absl::StatusOr<std::vector<std::string>> Rendezvous::get(const std::string& job,
       }
     }
     if (missing.empty()) return found;
-    const auto now = std::chrono::system_clock::now();
+    const auto now = std::chrono::steady_clock::now();
     if (now >= deadline) return late(job, epoch, std::move(missing));
-    changed_.wait_until(hold, std::min(deadline, now + kLook));
+    changed_.wait_until(hold, std::min(deadline, now + kRankLook));
   }
 }
 

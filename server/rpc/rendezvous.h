@@ -33,7 +33,7 @@ class Rendezvous {
   // (asked five times a second); the keeper's error as soon as the epoch is over; UNAVAILABLE after shut_down().
   absl::StatusOr<std::vector<std::string>> get(const std::string& job, uint64_t epoch,
                                                const std::vector<std::string>& keys,
-                                               std::chrono::system_clock::time_point deadline,
+                                               std::chrono::steady_clock::time_point deadline,
                                                const std::function<bool()>& cancelled);
   void shut_down();
 

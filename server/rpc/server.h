@@ -12,6 +12,7 @@
 #include "server/rpc/cluster_service.h"
 #include "server/rpc/jobs_service.h"
 #include "server/rpc/metrics.h"
+#include "server/rpc/nodes_service.h"
 #include "server/rpc/rendezvous.h"
 
 namespace telar::server::rpc {
@@ -43,6 +44,7 @@ class Server {
   jobs::JobManager* const manager_;
   Rendezvous rendezvous_;
   JobsService jobs_;
+  NodesService nodes_;
   ClusterService cluster_;
   RendezvousService rendezvous_service_;
   CheckpointsService checkpoints_;

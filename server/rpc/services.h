@@ -9,8 +9,8 @@
 
 namespace telar::server::rpc {
 
-inline constexpr const char* kServices[] = {"telar.v1.Jobs", "telar.v1.Cluster", "telar.v1.Rendezvous",
-                                            "telar.v1.Checkpoints"};
+inline constexpr const char* kServices[] = {"telar.v1.Jobs", "telar.v1.Nodes", "telar.v1.Cluster",
+                                            "telar.v1.Rendezvous", "telar.v1.Checkpoints"};
 
 inline void set_health(grpc::Server& server, bool serving) {
   grpc::HealthCheckServiceInterface* health = server.GetHealthCheckService();

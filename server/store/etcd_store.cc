@@ -1,7 +1,5 @@
 #include "server/store/etcd_store.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -14,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 
 namespace telar::server::store {
 namespace {
@@ -27,6 +24,8 @@ constexpr uint64_t kSchema = 1;
 // etcd's own limits, as it has them unless told otherwise, are 128 operations and 1.5 MiB.
 constexpr int kMostOps = 100;
 constexpr size_t kMostBytes = 1'400'000;
+constexpr size_t kMostPart = 1'300'000;  // Of a change in parts; one value must fit, too.
+constexpr int64_t kPage = 500;
 constexpr std::chrono::seconds kRead(5);
 constexpr milliseconds kPause(50);
 constexpr std::chrono::seconds kCompactEvery(60);
@@ -52,29 +51,7 @@ bool read_event(const pb::KeyValue& row, EventRow* event) {
   return true;
 }
 
-// What a commit erases, as text: the stride, up to which sequence it counts, and single sequences.
-struct Rest {
-  uint64_t stride = 0;  // 0: none.
-  uint64_t up_to = 0;
-  std::vector<uint64_t> sequences;
-
-  std::string text() const { return absl::StrCat(stride, " ", up_to, " ", absl::StrJoin(sequences, " ")); }
-  static Rest parse(const std::string& text) {
-    std::vector<uint64_t> numbers;
-    for (const auto part : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
-      uint64_t number = 0;
-      if (absl::SimpleAtoi(part, &number)) numbers.push_back(number);
-    }
-    Rest rest;
-    if (numbers.size() < 2) return rest;
-    rest.stride = numbers[0];
-    rest.up_to = numbers[1];
-    rest.sequences.assign(numbers.begin() + 2, numbers.end());
-    return rest;
-  }
-};
-
-// One transaction in the making.
+// What changes, in any order: no key is there twice but to be erased.
 class Writes {
  public:
   void put(std::string key, std::string value) {
@@ -87,17 +64,44 @@ class Writes {
     bytes_ += key.size() + 16;
     ops_.Add()->mutable_request_delete_range()->set_key(std::move(key));
   }
-  bool has_room(size_t bytes) const { return ops_.size() < kMostOps && bytes_ + bytes <= kMostBytes; }
-  bool fits() const { return ops_.size() <= kMostOps && bytes_ <= kMostBytes; }
-  bool empty() const { return ops_.empty(); }
-  int count() const { return ops_.size(); }
-  size_t bytes() const { return bytes_; }
+  void erase_all(const std::string& prefix) {
+    erase(prefix);
+    ops_.rbegin()->mutable_request_delete_range()->set_range_end(end_of_prefix(prefix));
+  }
+  bool fit_in_one() const { return ops_.size() <= kMostOps && bytes_ <= kMostBytes; }
   const google::protobuf::RepeatedPtrField<pb::RequestOp>& ops() const { return ops_; }
+  // Each as large as one value may be.
+  std::vector<std::string> parts() const {
+    std::vector<std::string> parts;
+    pb::TxnRequest part;
+    size_t bytes = 0;
+    const auto close = [&] {
+      parts.push_back(part.SerializeAsString());
+      part.Clear();
+      bytes = 0;
+    };
+    for (const pb::RequestOp& op : ops_) {
+      const size_t size = op.ByteSizeLong() + 16;
+      if (part.success_size() == kMostOps || (bytes > 0 && bytes + size > kMostPart)) close();
+      *part.add_success() = op;
+      bytes += size;
+    }
+    if (part.success_size() > 0) close();
+    return parts;
+  }
 
  private:
   google::protobuf::RepeatedPtrField<pb::RequestOp> ops_;
   size_t bytes_ = 0;
 };
+
+pb::Compare absent(const std::string& key) {
+  pb::Compare compare;
+  compare.set_target(pb::Compare::VERSION);
+  compare.set_key(key);
+  compare.set_version(0);
+  return compare;
+}
 
 class EtcdStore final : public Store {
  public:
@@ -113,16 +117,20 @@ class EtcdStore final : public Store {
   }
 
   absl::Status open();
-  absl::Status commit(const Batch& batch) override;
+  absl::Status commit(const Batch& batch) override { return commit_rows(&batch, 1); }
+  absl::Status commit_all(const std::vector<Batch>& batches) override {
+    return commit_rows(batches.data(), batches.size());
+  }
   absl::StatusOr<std::vector<JobRow>> jobs() override;
   absl::StatusOr<std::vector<EventRow>> events(const std::string& job, uint64_t after, int limit) override;
   absl::StatusOr<uint64_t> next_line(const std::string& job, uint64_t epoch, uint32_t rank) override;
-  absl::StatusOr<std::optional<std::string>> answer(const std::string& request) override;
   absl::StatusOr<std::vector<SettingRow>> settings(const std::string& prefix) override;
+  absl::StatusOr<std::optional<std::string>> answer(const std::string& request) override;
 
  private:
   std::string key(const std::string& name) const { return options_.prefix + name; }
   std::string events_of(const std::string& job) const { return key(absl::StrCat("events/", job, "/")); }
+  std::string parts_of(const std::string& change) const { return key(absl::StrCat("parts/", change, "/")); }
   EtcdClient::Steady soon() const { return SteadyClock::now() + kRead; }
   uint64_t head_of(const std::string& job) const;
   absl::Status deposed() const {
@@ -131,15 +139,19 @@ class EtcdStore final : public Store {
   }
 
   absl::StatusOr<std::optional<std::string>> read(const std::string& name);
-  // Done once, and only while this process leads; comes back with a definite word, or when it leads no more. `answer`:
-  // a key that must be new.
-  absl::Status write(const Writes& writes, const std::string& answer);
-  absl::Status check(const Batch& batch, uint64_t head) const;
-  Writes main_part(const Batch& batch) const;
-  absl::Status commit_parts(const Batch& batch, uint64_t head);
-  absl::Status stage(const Batch& batch);
-  absl::Status erase(const std::string& job, const Rest& rest);
-  absl::Status erase_by_stride(const std::string& job, const Rest& rest);
+  using Ops = google::protobuf::RepeatedPtrField<pb::RequestOp>;
+  // Done once, and only while this process leads; comes back with a definite word, or when it leads no more.
+  // ALREADY_EXISTS: a key of `fresh` is there.
+  absl::Status write(const Ops& ops, const std::vector<std::string>& fresh);
+  absl::Status load_heads();
+  absl::Status finish_changes();
+  absl::Status commit_rows(const Batch* batches, size_t count);
+  absl::Status check_events(const Batch& batch) const;
+  absl::Status check_sizes(const Writes& writes) const;
+  absl::Status add_job(const Batch& batch, Writes& writes);
+  absl::Status add_thinned(const std::string& job, uint64_t stride, Writes& writes);
+  absl::Status commit_in_parts(const Writes& writes, const Writes& answers, const std::vector<std::string>& fresh);
+  absl::Status carry_out(const std::string& change, const std::vector<std::string>& parts);
   void compact_now_and_then();
   void reach(const char* point) {
     if (options_.failpoint) options_.failpoint(point);
@@ -149,6 +161,7 @@ class EtcdStore final : public Store {
   Leadership* const leadership_;
   const EtcdOptions options_;
   std::atomic<int64_t> revision_{0};  // Newest that we have seen.
+  std::atomic<uint64_t> changes_{0};  // In parts, of this term.
 
   mutable std::mutex mutex_;  // Guards the next two.
   std::map<std::string, uint64_t> heads_;
@@ -172,23 +185,47 @@ absl::Status EtcdStore::open() {
   if (version == 0) {
     Writes first;
     first.put(key("schema"), absl::StrCat(kSchema));
-    if (absl::Status status = write(first, ""); !status.ok()) return status;
+    if (absl::Status status = write(first.ops(), {}); !status.ok()) return status;
   }
-  auto heads = client_->all(key("heads/"), soon());
-  if (!heads.ok()) return heads.status();
-  for (const pb::KeyValue& row : *heads) {
-    uint64_t head = 0;
-    if (!absl::SimpleAtoi(row.value(), &head)) return absl::DataLossError(absl::StrCat("store: ", row.key()));
-    heads_[row.key().substr(key("heads/").size())] = head;
-  }
-  auto rests = client_->all(key("rest/"), soon());
-  if (!rests.ok()) return rests.status();
-  for (const pb::KeyValue& row : *rests) {
-    const absl::Status status = erase(row.key().substr(key("rest/").size()), Rest::parse(row.value()));
-    if (!status.ok()) return status;
-  }
+  if (absl::Status status = finish_changes(); !status.ok()) return status;
+  if (absl::Status status = load_heads(); !status.ok()) return status;
   compactor_ = std::thread([this] { compact_now_and_then(); });
   return absl::OkStatus();
+}
+
+absl::Status EtcdStore::load_heads() {
+  auto heads = client_->all(key("heads/"), soon());
+  if (!heads.ok()) return heads.status();
+  std::lock_guard<std::mutex> hold(mutex_);
+  for (const pb::KeyValue& row : *heads) {
+    uint64_t head = 0;
+    if (!absl::SimpleAtoi(row.value(), &head)) {
+      return absl::DataLossError(absl::StrCat("store ", client_->name(), ": ", row.key()));
+    }
+    heads_[row.key().substr(key("heads/").size())] = head;
+  }
+  return absl::OkStatus();
+}
+
+// A leader of before died within changes in parts: those that stand are carried out, of the others the parts go.
+absl::Status EtcdStore::finish_changes() {
+  auto standing = client_->all(key("changes/"), soon());
+  if (!standing.ok()) return standing.status();
+  for (const pb::KeyValue& row : *standing) {
+    const std::string change = row.key().substr(key("changes/").size());
+    auto rows = client_->all(parts_of(change), soon());
+    if (!rows.ok()) return rows.status();
+    std::vector<std::string> parts;
+    for (pb::KeyValue& part : *rows) parts.push_back(std::move(*part.mutable_value()));
+    if (absl::StrCat(parts.size()) != row.value()) {
+      return absl::DataLossError(absl::StrCat("store ", client_->name(), ": ", row.key(), " says ", row.value(),
+                                              " parts, there are ", parts.size()));
+    }
+    if (absl::Status status = carry_out(change, parts); !status.ok()) return status;
+  }
+  Writes rest;
+  rest.erase_all(key("parts/"));
+  return write(rest.ops(), {});
 }
 
 absl::StatusOr<std::optional<std::string>> EtcdStore::read(const std::string& name) {
@@ -200,36 +237,45 @@ absl::StatusOr<std::optional<std::string>> EtcdStore::read(const std::string& na
   return std::optional<std::string>(response->kvs(0).value());
 }
 
-// A call without an answer may have been done, so it is made again until etcd says yes or no: all of it is the same
-// when it is done twice. Should that never come, our lease ends, and the next leader reads what there is.
-absl::Status EtcdStore::write(const Writes& writes, const std::string& answer) {
-  pb::TxnRequest request;
-  *request.add_compare() = leadership_->fence();
-  *request.mutable_success() = writes.ops();
-  request.add_failure()->mutable_request_range()->set_key(leadership_->key());
-  if (!answer.empty()) {
-    pb::Compare* fresh = request.add_compare();
-    fresh->set_target(pb::Compare::VERSION);
-    fresh->set_key(answer);
-    fresh->set_version(0);
-  }
+// A call without an answer may have been done, or may be done later: so nothing that was sent until now may count any
+// more (renew_fence()), and then it is made again. All of it is the same when it is done twice. Should etcd never say
+// yes or no, our lease ends, and the next leader reads what there is.
+absl::Status EtcdStore::write(const Ops& ops, const std::vector<std::string>& fresh) {
+  bool may_be_there = false;  // From a call of ours.
   while (leadership_->holds()) {
+    const Fence fence = leadership_->fence();
+    pb::TxnRequest request;
+    for (const pb::Compare& compare : fence.compares) *request.add_compare() = compare;
+    for (const std::string& one : fresh) {
+      if (!may_be_there) *request.add_compare() = absent(one);
+    }
+    *request.mutable_success() = ops;
+    request.add_failure()->mutable_request_range()->set_key(leadership_->key());
     const auto response = client_->try_txn(request, leadership_->end());
     if (absl::IsUnavailable(response.status())) {
-      while (request.compare_size() > 1) request.mutable_compare()->RemoveLast();  // It may be there by now: from us.
+      may_be_there = true;
       std::this_thread::sleep_for(kPause);
+      if (absl::Status status = leadership_->renew_fence(fence.version); !status.ok()) return deposed();
       continue;
     }
     if (!response.ok()) return response.status();
-    revision_ = std::max(revision_.load(), response->header().revision());
+    int64_t seen = revision_;
+    while (seen < response->header().revision() &&
+           !revision_.compare_exchange_weak(seen, response->header().revision())) {
+    }
     if (response->succeeded()) {
       if (options_.on_transaction) options_.on_transaction();
       return absl::OkStatus();
     }
-    const auto& holder = response->responses(0).response_range();
-    const bool ours = holder.kvs_size() > 0 && holder.kvs(0).create_revision() == leadership_->term();
-    if (ours) return absl::AlreadyExistsError(absl::StrCat("store ", client_->name(), ": ", answer, " is there"));
-    leadership_->lose("another coordinator has taken over");
+    switch (leadership_->judge(response->responses(0).response_range(), fence.version)) {
+      case Leadership::Verdict::kOurs:
+        return absl::AlreadyExistsError(
+            absl::StrCat("store ", client_->name(), ": ", absl::StrJoin(fresh, " or "), " is there"));
+      case Leadership::Verdict::kNewFence:
+        continue;
+      case Leadership::Verdict::kLost:
+        return deposed();
+    }
   }
   return deposed();
 }
@@ -240,148 +286,154 @@ uint64_t EtcdStore::head_of(const std::string& job) const {
   return found == heads_.end() ? 0 : found->second;
 }
 
-absl::Status EtcdStore::check(const Batch& batch, uint64_t head) const {
-  uint64_t last = head;
+absl::Status EtcdStore::check_events(const Batch& batch) const {
+  uint64_t last = head_of(batch.job->id);
   for (const EventRow& event : batch.events) {
     if (event.sequence <= last) {
       return absl::AlreadyExistsError(absl::StrCat("store ", client_->name(), ": event ", event.sequence, " of job ",
                                                    batch.job->id, " comes after ", last));
     }
     last = event.sequence;
-    if (event.blob.size() + 256 <= kMostBytes) continue;
-    return absl::ResourceExhaustedError(absl::StrCat("store ", client_->name(), ": event ", event.sequence, " of job ",
-                                                     batch.job->id, " has ", event.blob.size(),
-                                                     " bytes; one request to etcd takes ", kMostBytes));
-  }
-  const Writes main = main_part(batch);
-  if (main.fits()) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("store ", client_->name(), ": a change ",
-                   batch.job ? absl::StrCat("of job ", batch.job->id) : "of settings", " has ", main.bytes(),
-                   " bytes in ", main.count(), " values; one request to etcd takes ", kMostBytes, " in ", kMostOps));
-}
-
-// All but the events and what is erased of them.
-Writes EtcdStore::main_part(const Batch& batch) const {
-  Writes writes;
-  if (batch.job) {
-    writes.put(key(absl::StrCat("jobs/", batch.job->id)), batch.job->blob);
-    if (!batch.events.empty()) {
-      writes.put(key(absl::StrCat("heads/", batch.job->id)), absl::StrCat(batch.events.back().sequence));
-    }
-    if (batch.stream) {
-      writes.put(key(absl::StrCat("streams/", batch.job->id, "/", batch.stream->epoch, "/", batch.stream->rank)),
-                 absl::StrCat(batch.stream->next_line));
-    }
-  }
-  if (batch.answer) writes.put(key(absl::StrCat("answers/", batch.answer->request)), batch.answer->blob);
-  for (const SettingRow& setting : batch.settings) {
-    if (setting.blob) {
-      writes.put(key(absl::StrCat("settings/", setting.key)), *setting.blob);
-    } else {
-      writes.erase(key(absl::StrCat("settings/", setting.key)));
-    }
-  }
-  return writes;
-}
-
-absl::Status EtcdStore::commit(const Batch& batch) {
-  const auto start = SteadyClock::now();
-  const uint64_t head = batch.job ? head_of(batch.job->id) : 0;
-  if (absl::Status status = check(batch, head); !status.ok()) return status;
-  reach("begin");
-  if (absl::Status status = commit_parts(batch, head); !status.ok()) return status;
-  if (options_.on_commit) options_.on_commit(std::chrono::duration<double>(SteadyClock::now() - start).count());
-  return absl::OkStatus();
-}
-
-absl::Status EtcdStore::commit_parts(const Batch& batch, uint64_t head) {
-  const std::string answer = batch.answer ? key(absl::StrCat("answers/", batch.answer->request)) : "";
-  Writes one = main_part(batch);
-  if (batch.job) {
-    for (uint64_t sequence : batch.erase_events) one.erase(event_key(events_of(batch.job->id), sequence));
-    for (const EventRow& event : batch.events)
-      one.put(event_key(events_of(batch.job->id), event.sequence), with_step(event));
-  }
-  const bool in_one = one.fits() && !batch.step_stride;
-  Rest rest;
-  if (!in_one) {
-    if (absl::Status status = stage(batch); !status.ok()) return status;
-    one = main_part(batch);
-    rest = {batch.step_stride.value_or(0), head, batch.erase_events};
-    if (rest.stride != 0 || !rest.sequences.empty()) one.put(key(absl::StrCat("rest/", batch.job->id)), rest.text());
-  }
-  if (absl::Status status = write(one, answer); !status.ok()) return status;
-  reach("committed");
-  if (batch.job && !batch.events.empty()) {
-    std::lock_guard<std::mutex> hold(mutex_);
-    heads_[batch.job->id] = batch.events.back().sequence;
-  }
-  if (rest.stride == 0 && rest.sequences.empty()) return absl::OkStatus();
-  // The commit stands whatever comes of this: the next open_etcd() finishes it.
-  if (absl::Status status = erase(batch.job->id, rest); !status.ok()) {
-    spdlog::warn("job {}: old events are erased later: {}", batch.job->id, std::string(status.message()));
   }
   return absl::OkStatus();
 }
 
-absl::Status EtcdStore::stage(const Batch& batch) {
-  Writes writes;
+absl::Status EtcdStore::check_sizes(const Writes& writes) const {
+  for (const pb::RequestOp& op : writes.ops()) {
+    const size_t size = op.ByteSizeLong();
+    if (size <= kMostPart) continue;
+    return absl::ResourceExhaustedError(absl::StrCat("store ", client_->name(), ": ",
+                                                     op.request_put().key().substr(options_.prefix.size()), " has ",
+                                                     size, " bytes; etcd takes at most ", kMostPart));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EtcdStore::add_job(const Batch& batch, Writes& writes) {
+  const std::string& id = batch.job->id;
+  if (absl::Status status = check_events(batch); !status.ok()) return status;
+  if (batch.step_stride) {
+    if (absl::Status status = add_thinned(id, *batch.step_stride, writes); !status.ok()) return status;
+  }
+  writes.put(key(absl::StrCat("jobs/", id)), batch.job->blob);
+  if (!batch.events.empty()) {
+    writes.put(key(absl::StrCat("heads/", id)), absl::StrCat(batch.events.back().sequence));
+  }
+  for (uint64_t sequence : batch.erase_events) writes.erase(event_key(events_of(id), sequence));
   for (const EventRow& event : batch.events) {
-    if (!writes.has_room(event.blob.size() + 256)) {
-      if (absl::Status status = write(writes, ""); !status.ok()) return status;
-      writes = Writes();
-    }
-    writes.put(event_key(events_of(batch.job->id), event.sequence), with_step(event));
+    writes.put(event_key(events_of(id), event.sequence), with_step(event));
   }
-  if (!writes.empty()) {
-    if (absl::Status status = write(writes, ""); !status.ok()) return status;
+  if (batch.stream) {
+    writes.put(key(absl::StrCat("streams/", id, "/", batch.stream->epoch, "/", batch.stream->rank)),
+               absl::StrCat(batch.stream->next_line));
   }
-  reach("staged");
   return absl::OkStatus();
 }
 
-absl::Status EtcdStore::erase_by_stride(const std::string& job, const Rest& rest) {
+absl::Status EtcdStore::add_thinned(const std::string& job, uint64_t stride, Writes& writes) {
   pb::RangeRequest request;
   request.set_key(events_of(job));
-  request.set_range_end(event_key(events_of(job), rest.up_to + 1));
-  request.set_limit(kMostOps);
+  request.set_range_end(event_key(events_of(job), head_of(job) + 1));
+  request.set_limit(kPage);
   while (true) {
     auto page = client_->range(request, soon());
     if (!page.ok()) return page.status();
-    Writes writes;
     for (const pb::KeyValue& row : page->kvs()) {
       EventRow event;
-      if (read_event(row, &event) && event.step > 0 && event.step % rest.stride != 0) writes.erase(row.key());
-    }
-    if (!writes.empty()) {
-      if (absl::Status status = write(writes, ""); !status.ok()) return status;
+      if (read_event(row, &event) && event.step > 0 && event.step % stride != 0) writes.erase(row.key());
     }
     if (!page->more()) return absl::OkStatus();
     request.set_key(page->kvs(page->kvs_size() - 1).key() + '\0');
   }
 }
 
-absl::Status EtcdStore::erase(const std::string& job, const Rest& rest) {
-  if (rest.stride != 0) {
-    if (absl::Status status = erase_by_stride(job, rest); !status.ok()) return status;
-  }
-  Writes writes;
-  for (uint64_t sequence : rest.sequences) {
-    if (!writes.has_room(256)) {
-      if (absl::Status status = write(writes, ""); !status.ok()) return status;
-      writes = Writes();
+absl::Status EtcdStore::commit_rows(const Batch* batches, size_t count) {
+  const auto start = SteadyClock::now();
+  Writes writes, answers;
+  std::vector<std::string> fresh;
+  for (size_t i = 0; i < count; ++i) {
+    const Batch& batch = batches[i];
+    if (batch.job) {
+      if (absl::Status status = add_job(batch, writes); !status.ok()) return status;
     }
-    writes.erase(event_key(events_of(job), sequence));
+    for (const SettingRow& setting : batch.settings) {
+      const std::string name = key(absl::StrCat("settings/", setting.key));
+      if (setting.blob) {
+        writes.put(name, *setting.blob);
+      } else {
+        writes.erase(name);
+      }
+    }
+    if (!batch.answer) continue;
+    fresh.push_back(key(absl::StrCat("answers/", batch.answer->request)));
+    answers.put(fresh.back(), batch.answer->blob);
   }
-  if (!writes.has_room(256)) {
-    if (absl::Status status = write(writes, ""); !status.ok()) return status;
-    writes = Writes();
+  if (absl::Status status = check_sizes(writes); !status.ok()) return status;
+  if (absl::Status status = check_sizes(answers); !status.ok()) return status;
+  reach("begin");
+  if (absl::Status status = commit_in_parts(writes, answers, fresh); !status.ok()) return status;
+  {
+    std::lock_guard<std::mutex> hold(mutex_);
+    for (size_t i = 0; i < count; ++i) {
+      if (batches[i].job && !batches[i].events.empty()) heads_[batches[i].job->id] = batches[i].events.back().sequence;
+    }
   }
-  writes.erase(key(absl::StrCat("rest/", job)));
-  if (absl::Status status = write(writes, ""); !status.ok()) return status;
-  reach("erased");
+  if (options_.on_commit) options_.on_commit(std::chrono::duration<double>(SteadyClock::now() - start).count());
   return absl::OkStatus();
+}
+
+// In one, where all of it fits. Otherwise the parts are written down first, then, in one with the answers, that they
+// stand; then they are carried out.
+absl::Status EtcdStore::commit_in_parts(const Writes& writes, const Writes& answers,
+                                        const std::vector<std::string>& fresh) {
+  Writes whole = writes;
+  for (const pb::RequestOp& op : answers.ops()) whole.put(op.request_put().key(), op.request_put().value());
+  if (whole.fit_in_one()) {
+    absl::Status status = write(whole.ops(), fresh);
+    if (status.ok()) reach("committed");
+    return status;
+  }
+  const std::string change = absl::StrCat(leadership_->term(), "-", ++changes_);
+  const std::vector<std::string> parts = writes.parts();
+  Writes standing = answers;
+  standing.put(key(absl::StrCat("changes/", change)), absl::StrCat(parts.size()));
+  if (!standing.fit_in_one()) {
+    return absl::ResourceExhaustedError(absl::StrCat("store ", client_->name(), ": ", answers.ops().size(),
+                                                     " answers; etcd takes at most ", kMostOps, " and ", kMostBytes,
+                                                     " bytes at once"));
+  }
+  for (size_t i = 0; i < parts.size(); ++i) {
+    Writes part;
+    part.put(absl::StrCat(parts_of(change), absl::StrFormat("%06d", i)), parts[i]);
+    if (absl::Status status = write(part.ops(), {}); !status.ok()) return status;
+  }
+  reach("staged");
+  if (absl::Status status = write(standing.ops(), fresh); !status.ok()) {
+    Writes unused;
+    unused.erase_all(parts_of(change));
+    write(unused.ops(), {}).IgnoreError();  // Else the next open_etcd() does.
+    return status;
+  }
+  reach("committed");
+  absl::Status status = carry_out(change, parts);
+  // It stands, so nothing else may be written before it is carried out: the next leader begins with that.
+  if (!status.ok()) leadership_->lose(absl::StrCat("a change cannot be carried out: ", status.message()));
+  return status.ok() ? status : deposed();
+}
+
+absl::Status EtcdStore::carry_out(const std::string& change, const std::vector<std::string>& parts) {
+  for (const std::string& text : parts) {
+    pb::TxnRequest part;
+    if (!part.ParseFromString(text)) {
+      return absl::DataLossError(absl::StrCat("store ", client_->name(), ": a part of change ", change));
+    }
+    if (absl::Status status = write(part.success(), {}); !status.ok()) return status;
+    reach("part");
+  }
+  Writes done;
+  done.erase(key(absl::StrCat("changes/", change)));
+  done.erase_all(parts_of(change));
+  return write(done.ops(), {});
 }
 
 absl::StatusOr<std::vector<JobRow>> EtcdStore::jobs() {

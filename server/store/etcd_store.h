@@ -5,15 +5,15 @@
 //   cluster                    what check_shared() compares
 //   leader                     see leadership.h
 //   jobs/<job>                 blob
-//   heads/<job>                last event that counts; events beyond it were never committed
+//   heads/<job>                the last event of the job
 //   events/<job>/<sequence>    8 bytes of step, most significant first, and the blob
-//   rest/<job>                 events that a commit has erased, but not all of them yet
 //   streams/<job>/<epoch>/<rank>, answers/<request>, settings/<key>
+//   parts/<change>/<number>    of a change that is too large for one transaction: operations, an etcd TxnRequest each
+//   changes/<change>           how many; it stands from now on, and is gone once it is carried out
 //
-// Every write is one etcd transaction that holds only while this process leads. A batch that is too large for one is
-// written in three parts: its events, which do not count yet; then all else, and they count; then what it erases, which
-// open_etcd() finishes should we die before. What is too large even so is refused (RESOURCE_EXHAUSTED) before anything
-// is written.
+// Every write is one etcd transaction that holds only while this process leads. What is too large for one is written
+// down in parts, then it stands, then it is carried out; open_etcd() finishes it should we die before. A single value
+// that is too large is refused (RESOURCE_EXHAUSTED) before anything is written.
 #pragma once
 
 #include <functional>
@@ -29,7 +29,7 @@ struct EtcdOptions {
   std::string prefix = "/telar/";
   std::function<void(double seconds)> on_commit;  // As in SqliteOptions.
   std::function<void()> on_transaction;
-  std::function<void(const char* point)> failpoint;  // Tests only: called at "begin", "staged", "committed", "erased".
+  std::function<void(const char* point)> failpoint;  // Tests only: called at "begin", "staged", "committed", "part".
 };
 
 // `leadership` must hold. Both must outlive the store.

@@ -55,6 +55,7 @@ absl::StatusOr<bool> Leadership::campaign() {
   leader_ = options_.address;
   lease_ = lease->id();
   term_ = won->header().revision();
+  version_ = 1;
   end_ = asked + std::chrono::seconds(lease->ttl());
   held_ = true;
   thread_ = std::thread([this] { keep(); });
@@ -124,12 +125,57 @@ int64_t Leadership::term() const {
   return term_;
 }
 
-pb::Compare Leadership::fence() const {
+Fence Leadership::fence() const {
+  std::lock_guard<std::mutex> hold(mutex_);
+  pb::Compare version;
+  version.set_target(pb::Compare::VERSION);
+  version.set_key(key_);
+  version.set_version(version_);
+  return {version_, {born_in(term_), version}};
+}
+
+pb::Compare Leadership::born_in(int64_t term) const {
   pb::Compare compare;
   compare.set_target(pb::Compare::CREATE);
   compare.set_key(key_);
-  compare.set_create_revision(term());
+  compare.set_create_revision(term);
   return compare;
+}
+
+absl::Status Leadership::renew_fence(int64_t version) {
+  pb::TxnRequest request;
+  {
+    std::lock_guard<std::mutex> hold(mutex_);
+    *request.add_compare() = born_in(term_);
+    pb::PutRequest* put = request.add_success()->mutable_request_put();
+    put->set_key(key_);
+    put->set_value(options_.address);
+    put->set_lease(lease_);
+    request.add_success()->mutable_request_range()->set_key(key_);
+    request.add_failure()->mutable_request_range()->set_key(key_);
+  }
+  while (holds()) {
+    if (fence().version != version) return absl::OkStatus();
+    const auto response = client_->try_txn(request, end());
+    if (!response.ok() && !absl::IsUnavailable(response.status())) return response.status();
+    if (!response.ok()) {
+      std::this_thread::sleep_for(kPause);
+      continue;
+    }
+    const auto& now = response->responses(response->succeeded() ? 1 : 0).response_range();
+    if (judge(now, version) == Verdict::kLost) break;
+  }
+  return absl::FailedPreconditionError("leads no more");
+}
+
+Leadership::Verdict Leadership::judge(const pb::RangeResponse& now, int64_t version) {
+  if (now.kvs_size() == 0 || now.kvs(0).create_revision() != term()) {
+    lose("another coordinator has taken over");
+    return Verdict::kLost;
+  }
+  std::lock_guard<std::mutex> hold(mutex_);
+  version_ = std::max(version_, now.kvs(0).version());  // Answers may come in another order.
+  return version_ == version ? Verdict::kOurs : Verdict::kNewFence;
 }
 
 }  // namespace telar::server::store

@@ -2,7 +2,8 @@
 //
 // The revision at which the key was made is the leader's *term*: it grows with every leader. Every write of a leader is
 // compared with it inside etcd (fence()), so that one who has lost the key without knowing it writes nothing more. The
-// lease by the clock (holds()) only tells such a one early.
+// lease by the clock (holds()) only tells such a one early. It is compared with the key's version, too, so that a write
+// which got no answer cannot be done late, over what was written since.
 #pragma once
 
 #include <chrono>
@@ -11,12 +12,19 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/store/etcd_client.h"
 
 namespace telar::server::store {
+
+// What a write is compared with.
+struct Fence {
+  int64_t version = 0;
+  std::vector<etcdserverpb::Compare> compares;
+};
 
 struct LeadershipOptions {
   std::string prefix = "/telar/";
@@ -45,12 +53,20 @@ class Leadership {
   bool holds() const;              // The lease cannot be over yet, by the monotonic clock.
   EtcdClient::Steady end() const;  // When it is, unless it is renewed.
   int64_t term() const;            // 0: never led.
-  etcdserverpb::Compare fence() const;
+  Fence fence() const;
+  // After it, nothing counts that was fenced with `version` and has not been done: for when a write got no answer, and
+  // might be done at any time. Nothing to do when the fence has moved on already. Comes back when that is sure;
+  // FAILED_PRECONDITION: this process leads no more.
+  absl::Status renew_fence(int64_t version);
+  // Why a write was refused that was fenced with `version`; `now` is what etcd said of key() then. kLost is told.
+  enum class Verdict { kOurs, kNewFence, kLost };  // kOurs: not because of the fence.
+  Verdict judge(const etcdserverpb::RangeResponse& now, int64_t version);
   const std::string& key() const { return key_; }
   // For whoever sees that the key is another one's.
   void lose(const std::string& why);
 
  private:
+  etcdserverpb::Compare born_in(int64_t term) const;
   void keep();
   bool wait(std::chrono::milliseconds time);  // False: it is over.
 
@@ -63,6 +79,7 @@ class Leadership {
   std::string leader_;
   int64_t lease_ = 0;
   int64_t term_ = 0;
+  int64_t version_ = 0;  // How often the key was written in this term.
   EtcdClient::Steady end_;
   bool held_ = false;  // Won, and neither lost nor given back.
   std::thread thread_;

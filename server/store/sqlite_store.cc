@@ -13,6 +13,7 @@
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
+#include "common/fault_point.h"
 #include "server/store/store.h"
 
 namespace telar::server::store {
@@ -27,11 +28,11 @@ CREATE TABLE streams (job TEXT NOT NULL, epoch INTEGER NOT NULL, rank INTEGER NO
                       PRIMARY KEY (job, epoch, rank)) WITHOUT ROWID;
 CREATE TABLE answers (request TEXT PRIMARY KEY, blob BLOB NOT NULL);
 )";
-constexpr const char* kTablesOf2 = R"(
-CREATE TABLE settings (key TEXT PRIMARY KEY, blob BLOB NOT NULL) WITHOUT ROWID;
-UPDATE schema SET version = 2;
-)";
-// Batches that share a transaction at most: what comes later would wait long for its turn otherwise.
+// What each later schema has more; [0] is what schema 2 adds to 1.
+constexpr const char* kSteps[] = {
+    "CREATE TABLE settings (key TEXT PRIMARY KEY, blob BLOB NOT NULL) WITHOUT ROWID;",
+};
+// Commits that share a transaction at most: what comes later would wait long for its turn otherwise.
 constexpr size_t kMostGroup = 512;
 
 absl::Status failure(sqlite3* database, const std::string& path, const std::string& doing) {
@@ -124,21 +125,26 @@ class SqliteStore final : public Store {
   }
 
   absl::Status open();
-  absl::Status commit(const Batch& batch) override;
+  absl::Status commit(const Batch& batch) override { return commit_rows(&batch, 1); }
+  absl::Status commit_all(const std::vector<Batch>& batches) override {
+    return commit_rows(batches.data(), batches.size());
+  }
   absl::StatusOr<std::vector<JobRow>> jobs() override;
   absl::StatusOr<std::vector<EventRow>> events(const std::string& job, uint64_t after, int limit) override;
   absl::StatusOr<uint64_t> next_line(const std::string& job, uint64_t epoch, uint32_t rank) override;
-  absl::StatusOr<std::optional<std::string>> answer(const std::string& request) override;
   absl::StatusOr<std::vector<SettingRow>> settings(const std::string& prefix) override;
+  absl::StatusOr<std::optional<std::string>> answer(const std::string& request) override;
 
  private:
   struct Waiting {
-    const Batch* batch;
+    const Batch* batches;
+    size_t count;
     bool done = false;
     absl::Status status;
   };
   using Group = std::vector<Waiting*>;
 
+  absl::Status commit_rows(const Batch* batches, size_t count);
   absl::Status lock();
   absl::Status connect(Connection& connection);
   absl::Status create_or_check_schema();
@@ -157,6 +163,7 @@ class SqliteStore final : public Store {
   absl::Status transact(const Group& group);  // All of them, or none.
   void reach(const char* point) {
     if (options_.failpoint) options_.failpoint(point);
+    fault_point("coordinator.store", point).IgnoreError();
   }
 
   const SqliteOptions options_;
@@ -233,9 +240,13 @@ absl::Status SqliteStore::create_or_check_schema() {
     if (absl::Status status = run("INSERT INTO schema VALUES (1)", "write the schema version"); !status.ok()) {
       return status;
     }
+    version = 1;
   }
-  if (version < kSchema) {
-    if (absl::Status status = run(kTablesOf2, "create tables"); !status.ok()) return status;
+  for (; version < kSchema; ++version) {
+    if (absl::Status status = run(kSteps[version - 1], "create tables"); !status.ok()) return status;
+    if (absl::Status status = run("UPDATE schema SET version=version+1", "write the schema version"); !status.ok()) {
+      return status;
+    }
   }
   return run("COMMIT", "commit");
 }
@@ -290,14 +301,14 @@ absl::Status SqliteStore::write(const Batch& batch) {
 
 absl::Status SqliteStore::transact(const Group& group) {
   std::lock_guard<std::mutex> hold(writer_.mutex);
+  if (absl::Status status = fault_point("coordinator.store"); !status.ok()) return status;
   if (absl::Status status = run("BEGIN IMMEDIATE", "begin"); !status.ok()) return status;
   reach("begin");
   absl::Status status;
   for (const Waiting* one : group) {
-    status = write(*one->batch);
-    if (!status.ok()) break;
-    reach("written");
+    for (size_t i = 0; i < one->count && status.ok(); ++i) status = write(one->batches[i]);
   }
+  reach("written");
   if (status.ok()) status = run("COMMIT", "commit");
   if (!status.ok()) {
     // SQLite may have rolled back by itself (disk full); then this fails, and rightly so.
@@ -315,9 +326,9 @@ void SqliteStore::commit_group(const Group& group) {
   for (Waiting* one : group) one->status = blame_each ? transact({one}) : status;
 }
 
-absl::Status SqliteStore::commit(const Batch& batch) {
+absl::Status SqliteStore::commit_rows(const Batch* batches, size_t count) {
   const auto start = std::chrono::steady_clock::now();
-  Waiting mine{&batch};
+  Waiting mine{batches, count};
   std::unique_lock<std::mutex> hold(mutex_);
   waiting_.push_back(&mine);
   while (!mine.done) {
@@ -326,9 +337,9 @@ absl::Status SqliteStore::commit(const Batch& batch) {
       continue;
     }
     writing_ = true;
-    const size_t count = std::min(waiting_.size(), kMostGroup);
-    const Group group(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(count));
-    waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(count));
+    const auto end = waiting_.begin() + static_cast<std::ptrdiff_t>(std::min(waiting_.size(), kMostGroup));
+    const Group group(waiting_.begin(), end);
+    waiting_.erase(waiting_.begin(), end);
     hold.unlock();
     commit_group(group);
     hold.lock();
@@ -377,6 +388,18 @@ absl::StatusOr<uint64_t> SqliteStore::next_line(const std::string& job, uint64_t
   return failure(reader_->database, options_.path, "read an offset");
 }
 
+absl::StatusOr<std::vector<SettingRow>> SqliteStore::settings(const std::string& prefix) {
+  std::lock_guard<std::mutex> hold(reader_->mutex);
+  std::vector<SettingRow> rows;
+  // No LIKE: a prefix may hold its wildcards, and letters must not be folded.
+  Statement query(*reader_, "SELECT key, blob FROM settings WHERE substr(key, 1, length(?1))=?1 ORDER BY key");
+  query.text(prefix);
+  int result = query.step();
+  for (; result == SQLITE_ROW; result = query.step()) rows.push_back({query.column(0), query.column(1)});
+  if (result != SQLITE_DONE) return failure(reader_->database, options_.path, "read settings");
+  return rows;
+}
+
 absl::StatusOr<std::optional<std::string>> SqliteStore::answer(const std::string& request) {
   std::lock_guard<std::mutex> hold(reader_->mutex);
   Statement query(*reader_, "SELECT blob FROM answers WHERE request=?");
@@ -385,21 +408,6 @@ absl::StatusOr<std::optional<std::string>> SqliteStore::answer(const std::string
   if (result == SQLITE_ROW) return std::optional<std::string>(query.column(0));
   if (result == SQLITE_DONE) return std::optional<std::string>();
   return failure(reader_->database, options_.path, "read an answer");
-}
-
-absl::StatusOr<std::vector<SettingRow>> SqliteStore::settings(const std::string& prefix) {
-  std::lock_guard<std::mutex> hold(reader_->mutex);
-  std::vector<SettingRow> rows;
-  Statement query(*reader_, "SELECT key, blob FROM settings WHERE key>=? ORDER BY key");
-  query.text(prefix);
-  int result = query.step();
-  for (; result == SQLITE_ROW; result = query.step()) {
-    std::string key = query.column(0);
-    if (key.rfind(prefix, 0) != 0) return rows;
-    rows.push_back({std::move(key), query.column(1)});
-  }
-  if (result != SQLITE_DONE) return failure(reader_->database, options_.path, "read settings");
-  return rows;
 }
 
 }  // namespace

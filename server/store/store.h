@@ -1,4 +1,5 @@
-// What the coordinator must not forget, behind one interface: jobs, their events, the answers it gave, and settings.
+// What the coordinator must not forget, behind one interface: jobs, their events, small settings, and the answers it
+// gave.
 //
 // The store knows nothing of jobs but their ids: values are blobs that the layer above serializes. Safe to call from
 // any thread; commits of several threads share a write to the disk. Every error names the database.
@@ -44,15 +45,16 @@ struct AnswerRow {
   std::string blob;
 };
 
-// A small table of keys and values beside the jobs.
+// What an operator decided, or what was found out, that belongs to no job: "node/a", "quarantine/a/GPU/3".
 struct SettingRow {
   std::string key;
-  std::optional<std::string> blob;  // None: erased.
+  std::optional<std::string> blob;  // Absent: erased.
 };
 
 // Everything that changes together: commit() makes all of it durable, or nothing.
 struct Batch {
-  std::optional<JobRow> job;  // Inserted or replaced. None: only settings and the answer; all else is about a job.
+  // Inserted or replaced; a batch concerns at most one job. Without one there are no events and no stream.
+  std::optional<JobRow> job;
   std::vector<EventRow> events;
   std::vector<uint64_t> erase_events;   // Sequences.
   std::optional<uint64_t> step_stride;  // Erases the step events whose step is no multiple of it, before `events`.
@@ -67,13 +69,15 @@ class Store {
   // Durable, when it returns OK, against a crash of the process and of the machine. Batches about one job must come
   // one after the other.
   virtual absl::Status commit(const Batch& batch) = 0;
+  // All of them together, or nothing: the tasks of an array.
+  virtual absl::Status commit_all(const std::vector<Batch>& batches) = 0;
   virtual absl::StatusOr<std::vector<JobRow>> jobs() = 0;
   // In order of sequence, those after `after`, at most `limit`.
   virtual absl::StatusOr<std::vector<EventRow>> events(const std::string& job, uint64_t after, int limit) = 0;
   virtual absl::StatusOr<uint64_t> next_line(const std::string& job, uint64_t epoch, uint32_t rank) = 0;
-  virtual absl::StatusOr<std::optional<std::string>> answer(const std::string& request) = 0;
-  // Those whose key begins with `prefix`, in order of key.
+  // In order of key, those whose key begins with `prefix`.
   virtual absl::StatusOr<std::vector<SettingRow>> settings(const std::string& prefix) = 0;
+  virtual absl::StatusOr<std::optional<std::string>> answer(const std::string& request) = 0;
 };
 
 struct SqliteOptions {

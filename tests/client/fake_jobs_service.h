@@ -1,6 +1,7 @@
 // A coordinator in the test's own process, over real gRPC: a store of jobs and streams that break on command.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -24,6 +25,7 @@ class FakeJobsService final : public v1::Jobs::Service {
   std::map<std::string, v1::Job> jobs;       // By full name.
   std::vector<v1::WatchJobResponse> events;  // Of the one job that is watched, sequence 1, 2, ...
   std::map<uint64_t, std::string> logs;      // By epoch, of every rank.
+  std::pair<uint64_t, uint64_t> lost{0, 0};  // From and to: bytes of each log that are gone.
   std::deque<grpc::Status> create_answers;   // Given before the store is asked, then dropped.
   std::deque<grpc::Status> cancel_answers;
   std::deque<size_t> break_streams_after;      // Messages that the next streams send before they break.
@@ -31,6 +33,9 @@ class FakeJobsService final : public v1::Jobs::Service {
   std::function<void(v1::Job&)> on_watch_end;  // Changes the job when a watch has sent everything.
   std::vector<v1::CreateJobRequest> creates;
   std::vector<v1::CancelJobRequest> cancels;
+  std::vector<v1::CreateJobArrayRequest> arrays;
+  std::vector<v1::UpdateJobRequest> updates;
+  std::function<void(v1::Job&)> on_dry_run;  // Says where the job would run, or why not.
   std::vector<v1::WatchJobRequest> watches;
   std::vector<v1::ReadLogRequest> reads;
   std::vector<v1::ListJobsRequest> lists;
@@ -43,6 +48,7 @@ class FakeJobsService final : public v1::Jobs::Service {
     *job->mutable_spec() = request->spec();
     if (request->validate_only()) {
       job->mutable_spec()->mutable_checkpoint()->set_keep(2);  // A default, filled in.
+      if (on_dry_run) on_dry_run(*job);
       return grpc::Status::OK;
     }
     job->set_name("projects/default/jobs/" + request->spec().name() + "-x1");
@@ -84,6 +90,40 @@ class FakeJobsService final : public v1::Jobs::Service {
     return store(*job);
   }
 
+  grpc::Status CreateJobArray(grpc::ServerContext*, const v1::CreateJobArrayRequest* request,
+                              v1::CreateJobArrayResponse* response) override {
+    const std::lock_guard lock(mutex);
+    arrays.push_back(*request);
+    for (uint32_t i = 0; i < request->spec().array().size(); ++i) {
+      v1::Job& job = *response->add_jobs();
+      if (request->validate_only()) {
+        *job.mutable_spec() = request->spec();
+        continue;
+      }
+      job.set_name("projects/default/jobs/x1-" + std::to_string(i));
+      store(job);
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status UpdateJob(grpc::ServerContext*, const v1::UpdateJobRequest* request, v1::Job* job) override {
+    const std::lock_guard lock(mutex);
+    updates.push_back(*request);
+    *job = jobs.at(request->job().name());
+    job->mutable_spec()->mutable_scheduling()->MergeFrom(request->job().spec().scheduling());
+    return store(*job);
+  }
+
+  grpc::Status ListQueues(grpc::ServerContext*, const v1::ListQueuesRequest*,
+                          v1::ListQueuesResponse* response) override {
+    v1::Queue& queue = *response->add_queues();
+    queue.set_name("urgent");
+    queue.set_priority(10);
+    queue.set_weight(2.5);
+    queue.set_held_devices(3);
+    return grpc::Status::OK;
+  }
+
   grpc::Status WatchJob(grpc::ServerContext* context, const v1::WatchJobRequest* request,
                         grpc::ServerWriter<v1::WatchJobResponse>* writer) override {
     std::unique_lock lock(mutex);
@@ -119,8 +159,16 @@ class FakeJobsService final : public v1::Jobs::Service {
         chunk.set_rank(request->rank());
         chunk.set_epoch(epoch);
         chunk.set_offset(offset);
-        chunk.set_data(text.substr(offset, kChunk));
+        if (offset >= lost.first && offset < lost.second) {
+          chunk.set_missing(lost.second - offset);
+          writer->Write(chunk);
+          offset = lost.second - kChunk;
+          continue;
+        }
+        const size_t end = offset < lost.first ? std::min(offset + kChunk, lost.first) : offset + kChunk;
+        chunk.set_data(text.substr(offset, end - offset));
         writer->Write(chunk);
+        offset = end - kChunk;
       }
       offset = 0;
     }
@@ -173,34 +221,6 @@ class FakeJobsService final : public v1::Jobs::Service {
   }
 
   std::condition_variable changed_;
-};
-
-// The service on a port of its own.
-class FakeCoordinator {
- public:
-  FakeCoordinator() { start("127.0.0.1:0"); }
-  ~FakeCoordinator() { stop(); }
-  void stop() {
-    {
-      const std::lock_guard lock(service.mutex);
-      service.hold_streams = false;
-    }
-    if (server_) server_->Shutdown(std::chrono::system_clock::now());
-    server_.reset();
-  }
-  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
-
-  FakeJobsService service;
-
- private:
-  void start(const std::string& address) {
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
-    builder.RegisterService(&service);
-    server_ = builder.BuildAndStart();
-  }
-  int port_ = 0;
-  std::unique_ptr<grpc::Server> server_;
 };
 
 }  // namespace telar::client

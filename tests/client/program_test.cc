@@ -12,7 +12,7 @@
 #include <sstream>
 #include <vector>
 
-#include "tests/client/fake_jobs_service.h"
+#include "tests/client/fake_coordinator.h"
 
 namespace telar::client {
 namespace {
@@ -68,6 +68,9 @@ TEST_F(ProgramTest, WrongUseIsTwo) {
                                              {"--coordinator", "nowhere", "list"},
                                              {"submit", "a.yaml", "--watch", "--wait"},
                                              {"logs", "j", "--rank", "-1"},
+                                             {"nodes", "cordon"},
+                                             {"update", "j", "--time-limit", "soon"},
+                                             {"--coordinator", "nowhere", "explain", "model.hed"},
                                              {"submit", "/no/such/file.yaml"}}) {
     EXPECT_EQ(run(wrong), 2) << (wrong.empty() ? "no arguments" : wrong[0]) << ": " << err();
     EXPECT_EQ(out(), "");
@@ -94,6 +97,28 @@ TEST_F(ProgramTest, GlobalOptionsOnEitherSideAndFromTheEnvironment) {
   EXPECT_EQ(run({"nodes", "--no-headers", "-o", "wide"}), 0) << err();
   EXPECT_TRUE(out().starts_with("node-a  READY")) << out();
   unsetenv("TELAR_COORDINATOR");
+}
+
+TEST_F(ProgramTest, FieldsAreExplainedWithoutACoordinatorAndJobsWithOne) {
+  EXPECT_EQ(run({"--coordinator", "nowhere", "explain", "model.heads"}), 0) << err();
+  EXPECT_EQ(run({"--coordinator", "nowhere", "explain"}), 0) << err();
+  FakeCoordinator coordinator;
+  coordinator.service.jobs["projects/default/jobs/j-1"].set_name("projects/default/jobs/j-1");
+  EXPECT_EQ(run({"explain", "j-1", "--coordinator", coordinator.address()}), 0) << err();
+  EXPECT_TRUE(out().starts_with("Job:         j-1\n")) << out();
+}
+
+TEST_F(ProgramTest, NodesAloneListsAndWithAWordBelowItDoesThat) {
+  FakeCoordinator coordinator;
+  EXPECT_EQ(run({"nodes", "drain", "a", "--reason", "its fan", "--coordinator", coordinator.address()}), 0) << err();
+  EXPECT_EQ(out(), "a DRAINING\n");
+  EXPECT_EQ(coordinator.nodes.calls, std::vector<std::string>{"drain a: its fan"});
+  EXPECT_EQ(run({"nodes", "--coordinator", coordinator.address()}), 0) << err();
+  EXPECT_NE(out().find("node-a"), std::string::npos);
+  EXPECT_EQ(run({"completion", "bash"}), 0);
+  for (const char* word : {"cordon", "uncordon", "drain", "--reason", "queues", "update", "--time-limit"}) {
+    EXPECT_NE(out().find(word), std::string::npos) << word;
+  }
 }
 
 TEST_F(ProgramTest, CtrlCDetachesAndTheJobGoesOn) {
@@ -132,7 +157,7 @@ TEST_F(ProgramTest, DataCommandsNeedNoCoordinator) {
   EXPECT_EQ(out(), "--- document 0, token 0 of 6\nhe\n");
   EXPECT_EQ(run({"data", "stats", set}), 0) << err();
   std::ofstream(set + "/shard-00000.bin", std::ios::app) << "x";
-  EXPECT_EQ(run({"data", "check", set}), 1);
+  EXPECT_EQ(run({"data", "check", set}), 9);  // Damaged.
   EXPECT_EQ(run({"data", "prepare", directory_ + "none", "--out", set + "2"}), 4);
   EXPECT_EQ(run({"data"}), 2);
   EXPECT_EQ(run({"data", "prepare", input}), 2);

@@ -124,15 +124,19 @@ class Daemon:
 
 
 class Cluster:
-    def __init__(self, workers=None, run_root=None):
+    def __init__(self, workers=None, run_root=None, queues=None, coordinator_options=()):
+        """`queues`: what is in the coordinator's --queues file."""
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="telar-e2e-"))
         self.run_root = run_root or self.folder / "runs"
         self.text = write_text(self.folder / "text.txt")
         self.workers, self.used_addresses, self.specs = {}, set(), 0
-        self.coordinator = None
+        self.coordinator, self.coordinator_options = None, tuple(coordinator_options)
+        if queues is not None:
+            (self.folder / "queues.yaml").write_text(json.dumps({"queues": queues}))
+            self.coordinator_options += ("--queues", self.folder / "queues.yaml")
         try:
             self.start_coordinator()
-            for name, devices in (workers or {"a": 1, "b": 1}).items():
+            for name, devices in ({"a": 1, "b": 1} if workers is None else workers).items():
                 self.start_worker(name, devices)
             self.wait_nodes(len(self.workers))
         except BaseException:
@@ -154,7 +158,8 @@ class Cluster:
         """Again with the address of the one before to restart it there."""
         self.coordinator = Daemon(self.folder, "coordinator", [
             BIN / "telar-coordinator", "--listen", listen, "--http", "127.0.0.1:0", "--data", self.folder / "data",
-            "--run-root", self.run_root, "--heartbeat-interval", "500ms", "--lease", f"{LEASE_SECONDS}s"])
+            "--run-root", self.run_root, "--heartbeat-interval", "500ms", "--lease", f"{LEASE_SECONDS}s",
+            *self.coordinator_options])
         self.coordinator.start()
         self.used_addresses |= {self.coordinator.addresses["listen"], self.coordinator.addresses["http"]}
 
@@ -168,8 +173,8 @@ class Cluster:
     def start_worker(self, name, devices=1, options=("--stop-ranks-on-exit",)):
         worker = Daemon(self.folder, f"worker-{name}.daemon", [
             BIN / "telar-worker", "--coordinator", self.address, "--node", name, "--state", self.state(name),
-            "--http", "127.0.0.1:0", "--rank-program", BIN / "telar-rank", "--device-kind", "cpu",
-            "--cpu-devices", devices, "--spawner-idle", "0.5", *options])
+            "--http", "127.0.0.1:0", "--device-kind", "cpu", "--cpu-devices", devices, "--spawner-idle", "0.5",
+            *(() if "--rank-program" in options else ("--rank-program", BIN / "telar-rank")), *options])
         worker.start()
         self.workers[name] = worker
         self.used_addresses.add(worker.addresses["http"])
@@ -191,8 +196,8 @@ class Cluster:
     def rank_pids(self, job):
         """rank -> pid of the living processes of a job."""
         found = {}
-        for pid, command in self.processes("telar-rank").items():
-            if f"/{job}/" in command:
+        for pid, command in {**self.processes("telar-rank"), **self.processes("fake_rank")}.items():
+            if f"/{job}/" in command and " --plan " in command:
                 found[int(command.partition(f"/{job}/")[2].split("/")[1])] = pid
         return found
 

@@ -41,7 +41,7 @@ class CheckpointTest(unittest.TestCase):
             good = checkpoint(cluster, job, sorted(steps(cluster, job))[-2])
             listed = {line["step"]: line for line in cluster.json("ckpt", "ls", job)["checkpoints"]}
             self.assertEqual({step for step, line in listed.items() if line["state"] == "good"}, set(steps(cluster, job)))
-            found = cluster.telar("ckpt", "verify", job, code=1).stdout
+            found = cluster.telar("ckpt", "verify", job, code=9).stdout
             self.assertRegex(found, f"{good}: good\n{damaged}: damaged: checkpoint file {damaged}/shard-")
             for pid in pids.values():
                 os.kill(pid, signal.SIGKILL)

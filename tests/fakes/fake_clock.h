@@ -8,7 +8,7 @@
 
 namespace telar::fakes {
 
-// Both times advance together, from a fixed start. Safe to move while others read.
+// Both times advance together, from a fixed start; the wall's can be set. Safe to move while others read.
 class FakeClock final : public Clock {
  public:
   Steady now() const override {
@@ -17,7 +17,11 @@ class FakeClock final : public Clock {
   }
   Wall wall() const override {
     std::lock_guard<std::mutex> hold(mutex_);
-    return Wall(std::chrono::seconds(1'800'000'000)) + passed_;
+    return Wall(std::chrono::seconds(1'800'000'000)) + passed_ + set_;
+  }
+  void set_wall(std::chrono::milliseconds by) {
+    std::lock_guard<std::mutex> hold(mutex_);
+    set_ += by;
   }
   void advance(std::chrono::milliseconds by) {
     std::lock_guard<std::mutex> hold(mutex_);
@@ -27,6 +31,7 @@ class FakeClock final : public Clock {
  private:
   mutable std::mutex mutex_;
   std::chrono::milliseconds passed_{0};
+  std::chrono::milliseconds set_{0};  // Of the wall's clock alone.
 };
 
 }  // namespace telar::fakes

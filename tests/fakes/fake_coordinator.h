@@ -28,6 +28,7 @@ class FakeCoordinator final : public v1::Cluster::Service {
     std::string log;
     std::vector<v1::RankEvent> events;
     int log_gaps = 0, event_gaps = 0;  // A worker skipped something.
+    uint64_t missing = 0;              // Bytes that it told of as lost; zeros in `log`.
   };
 
   FakeCoordinator() { start(); }
@@ -69,10 +70,21 @@ class FakeCoordinator final : public v1::Cluster::Service {
     ++version_;
     changed_.notify_all();
   }
+  // Heartbeats are taken, and not answered.
+  void fall_silent(bool silent) {
+    const std::lock_guard lock(mutex_);
+    silent_ = silent;
+  }
   // Output of this epoch is refused with FAILED_PRECONDITION from now on.
   void end_epoch(uint64_t epoch) {
     const std::lock_guard lock(mutex_);
     ended_.insert(epoch);
+  }
+
+  // There is no room for logs.
+  void set_full(bool full) {
+    const std::lock_guard lock(mutex_);
+    full_ = full;
   }
 
   // Waits until the condition holds on what is known; false after `longest`.
@@ -81,10 +93,22 @@ class FakeCoordinator final : public v1::Cluster::Service {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, longest, [&] { return condition(*this); });
   }
-  // The next four inside wait()'s condition, or through locked().
+  // The next six inside wait()'s condition, or through locked().
   const v1::RankStatus* status(uint64_t epoch, uint32_t rank = 0) const {
     for (const v1::RankStatus& one : last_.ranks()) {
       if (one.epoch() == epoch && one.rank() == rank) return &one;
+    }
+    return nullptr;
+  }
+  const v1::Receipt* receipt(uint64_t epoch) const {
+    for (const v1::Receipt& one : last_.receipts()) {
+      if (one.epoch() == epoch) return &one;
+    }
+    return nullptr;
+  }
+  const v1::DeviceHealth* health(uint32_t index) const {
+    for (const v1::DeviceHealth& one : last_.health()) {
+      if (one.device().index() == index) return &one;
     }
     return nullptr;
   }
@@ -109,6 +133,7 @@ class FakeCoordinator final : public v1::Cluster::Service {
     registrations_.push_back(*request);
     *response->mutable_heartbeat_interval() = TimeUtil::MillisecondsToDuration(200);
     *response->mutable_lease() = TimeUtil::MillisecondsToDuration(2000);
+    response->set_registration(registrations_.size());
     changed_.notify_all();
     return grpc::Status::OK;
   }
@@ -134,7 +159,7 @@ class FakeCoordinator final : public v1::Cluster::Service {
       last_ = request;
       heartbeats_.push_back(request);
       changed_.notify_all();
-      stream->Write(answer());
+      if (!silent_) stream->Write(answer());
     } while (stream->Read(&request));
     context->TryCancel();
     {
@@ -152,7 +177,11 @@ class FakeCoordinator final : public v1::Cluster::Service {
     Output& output = outputs_[{request->epoch(), request->rank()}];
     if (request->data().size() > 65536) return {grpc::StatusCode::INVALID_ARGUMENT, "data: over 64 KiB"};
     if (request->offset() > output.log.size()) ++output.log_gaps;
-    if (request->offset() <= output.log.size()) {
+    if (full_) return {grpc::StatusCode::RESOURCE_EXHAUSTED, "no room"};
+    if (request->missing() > 0 && request->offset() == output.log.size()) {
+      output.missing += request->missing();
+      output.log.append(request->missing(), '\0');
+    } else if (request->offset() <= output.log.size()) {
       const size_t held = output.log.size() - request->offset();
       if (held < request->data().size()) output.log += request->data().substr(held);
     }
@@ -184,11 +213,12 @@ class FakeCoordinator final : public v1::Cluster::Service {
 
   std::mutex mutex_;  // Guards all below; also the writes of a stream, of which there is one here.
   std::condition_variable changed_;
-  bool stopping_ = false;
+  bool stopping_ = false, silent_ = false;
   uint64_t version_ = 1;
   uint64_t term_ = 0;
   std::vector<v1::Assignment> assignments_;
   std::set<uint64_t> ended_;
+  bool full_ = false;
   std::map<RankId, Output> outputs_;
   std::vector<v1::RegisterNodeRequest> registrations_;
   std::vector<v1::HeartbeatRequest> heartbeats_;

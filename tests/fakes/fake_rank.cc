@@ -1,12 +1,17 @@
-// A rank without training: does what its plan's spec.name says, word by word, so that tests can play every end.
+// A rank without training: does what its plan's spec.name says, word by word, so that tests can play every end; where a
+// coordinator lets no such name in, what spec.sample.prompt says. If the first of spec.data.train is a *.script, what
+// that file says; or FILE.N for rank N, where it is there.
 //
 //   started        RankStarted event             step:N        N StepReports, numbered on
-//   run            a step and a log line each 2 ms until SIGTERM, then RankFinished{interrupted} and exit code 10
+//   run[:MS]       a step and a log line each 2 ms until SIGTERM, then RankFinished{interrupted} and exit code 10
+//   pause:MS       nothing, for so long                once:WORD     only in the first epoch: what WORD says
 //   print:TEXT     a log line                    bytes:N       N log bytes, of a pattern without period 256
 //   ignore_term    from here on                  fork          a grandchild in a session of its own that sleeps on and
 //   partial        half an event line                          keeps the log open; its pid is in <dir>/grandchild
 //   fail:CLASS:TEXT  RankFailure                 finish        RankFinished
 //   exit:N | abort | hang                        environment   all of it, into the log
+//   lines:N        N numbered log lines          hold:FILE     opens it and keeps it open, children too
+//   escape         a grandchild in a session of its own that has dropped the environment; its pid is in <dir>/escaped
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -40,12 +45,25 @@ class FakeRank {
   }
 
   int run() {
-    std::istringstream words(plan_.spec().name());
+    std::istringstream words(script());
     for (std::string word; words >> word;) act(word);
     return 0;
   }
 
  private:
+  std::string script() const {
+    const std::string path = plan_.spec().data().train_size() > 0 ? plan_.spec().data().train(0) : "";
+    if (path.size() < 7 || path.compare(path.size() - 7, 7, ".script") != 0) {
+      const std::string& prompt = plan_.spec().sample().prompt();
+      return prompt.empty() ? plan_.spec().name() : prompt;
+    }
+    for (const std::string& name : {path + "." + std::to_string(plan_.rank()), path}) {
+      std::ifstream file(name);
+      if (file) return {std::istreambuf_iterator<char>(file), {}};
+    }
+    return "exit:93";
+  }
+
   void emit(RankEvent event) {
     *event.mutable_time() = google::protobuf::util::TimeUtil::GetCurrentTime();
     std::string line;
@@ -68,12 +86,12 @@ class FakeRank {
     emit(event);
   }
 
-  void run_until_term() {
+  void run_until_term(int pause_ms) {
     while (terminated == 0) {
       step();
       printf("step %llu\n", static_cast<unsigned long long>(step_));
       fflush(stdout);
-      usleep(2000);
+      usleep(1000u * static_cast<unsigned>(pause_ms));
     }
     RankEvent event;
     event.mutable_finished()->set_step(step_);
@@ -91,6 +109,18 @@ class FakeRank {
       while (true) pause();
     }
     while (access((directory_ + "/grandchild").c_str(), F_OK) != 0) usleep(1000);
+  }
+
+  void escape() {
+    if (fork() == 0) {
+      if (fork() != 0) _exit(0);
+      setsid();
+      std::ofstream(directory_ + "/escaped.new") << getpid() << "\n";
+      rename((directory_ + "/escaped.new").c_str(), (directory_ + "/escaped").c_str());
+      execle("/bin/sleep", "sleep", "1000", nullptr, nullptr);
+      _exit(95);
+    }
+    while (access((directory_ + "/escaped").c_str(), F_OK) != 0) usleep(1000);
   }
 
   void bytes(size_t count) {
@@ -112,12 +142,23 @@ class FakeRank {
     } else if (verb == "step") {
       for (int i = atoi(rest.c_str()); i > 0; --i) step();
     } else if (verb == "run") {
-      run_until_term();
+      run_until_term(rest.empty() ? 2 : atoi(rest.c_str()));
+    } else if (verb == "pause") {
+      usleep(1000u * static_cast<unsigned>(atoi(rest.c_str())));
+    } else if (verb == "once") {
+      if (plan_.epoch() == 1) act(rest);
     } else if (verb == "print") {
       printf("%s\n", rest.c_str());
       fflush(stdout);
     } else if (verb == "bytes") {
       bytes(static_cast<size_t>(atoll(rest.c_str())));
+    } else if (verb == "lines") {
+      for (int i = 1; i <= atoi(rest.c_str()); ++i) printf("line %d\n", i);
+      fflush(stdout);
+    } else if (verb == "hold") {
+      if (open(rest.c_str(), O_RDONLY) < 0) exit(94);
+    } else if (verb == "escape") {
+      escape();
     } else if (verb == "environment") {
       for (char** entry = environ; *entry != nullptr; ++entry) puts(*entry);
       fflush(stdout);

@@ -18,12 +18,15 @@ Agent::Agent(AgentConfig config, const StateDir* state, Spawner* spawner, promet
       on_beat_(std::move(on_beat)),
       on_failure_(std::move(on_failure)),
       daemon_metrics_(*registry, config_.self.version(), config_.self.node()),
+      device_metrics_(*registry),
       rank_metrics_(*registry, config_.self.node()),
-      link_(std::make_unique<CoordinatorLink>(config_.coordinator, config_.self, &daemon_metrics_,
-                                              [this](v1::HeartbeatResponse r) { take_assignments(std::move(r)); })),
-      shipper_(std::make_unique<Shipper>(dial(config_.coordinator), config_.self.node(), &rank_metrics_,
-                                         [this] { wake(); })),
-      table_(config_.ranks, state, spawner, shipper_.get(), &rank_metrics_, &daemon_metrics_, &clock_) {}
+      link_(std::make_unique<CoordinatorLink>(
+          config_.coordinator, config_.self, &daemon_metrics_,
+          [this](v1::HeartbeatResponse r) { take_assignments(std::move(r)); }, [this] { drop_assignments(); })),
+      shipper_(std::make_unique<Shipper>(dial(config_.coordinator), config_.self.node(), config_.shipper,
+                                         &rank_metrics_, &daemon_metrics_, [this] { wake(); })),
+      probe_(config_.probe, *state, spawner, &device_metrics_, &clock_),
+      table_(config_.ranks, state, spawner, shipper_.get(), &probe_, &rank_metrics_, &daemon_metrics_, &clock_) {}
 
 Agent::~Agent() {
   {
@@ -39,7 +42,7 @@ Agent::~Agent() {
 void Agent::start() {
   table_.adopt();
   table_.tick().IgnoreError();  // Who died meanwhile is known before the first word. The loop meets the error again.
-  link_->set_status(table_.statuses());
+  link_->set_status(node_status());
   thread_ = std::thread([this] { run(); });
   link_->start();
 }
@@ -62,13 +65,15 @@ void Agent::run() {
       lock.unlock();
     }
     told_to_stop = stop.has_value();
+    probe_.tick();
     if (wish && !stop) table_.reconcile(*wish);
     const absl::Status status = table_.tick();
-    link_->set_status(table_.statuses());
+    link_->set_status(node_status());
     on_beat_();
 
     lock.lock();
     status_ = status;
+    stale_ = probe_.stale();
     over_ = stop && table_.all_over();
     wake_.notify_all();
     if (status.ok()) continue;
@@ -78,9 +83,18 @@ void Agent::run() {
   }
 }
 
+NodeStatus Agent::node_status() const { return {table_.statuses(), probe_.health(), table_.receipts()}; }
+
 void Agent::take_assignments(v1::HeartbeatResponse response) {
   const std::lock_guard lock(mutex_);
   wish_.emplace(response.assignments().begin(), response.assignments().end());
+  woken_ = true;
+  wake_.notify_all();
+}
+
+void Agent::drop_assignments() {
+  const std::lock_guard lock(mutex_);
+  wish_.reset();
   woken_ = true;
   wake_.notify_all();
 }
@@ -109,6 +123,12 @@ void Agent::stop_ranks(milliseconds grace) {
 absl::Status Agent::status() const {
   const std::lock_guard lock(mutex_);
   return status_;
+}
+
+absl::Status Agent::readiness() const {
+  const std::lock_guard lock(mutex_);
+  if (!status_.ok() || !stale_) return status_;
+  return absl::UnavailableError("telemetry is stale: the probe of the devices does not come back");
 }
 
 }  // namespace telar::agent

@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "common/clock.h"
 #include "worker/agent/coordinator_link.h"
+#include "worker/agent/probe.h"
 #include "worker/agent/rank_table.h"
 
 namespace telar::agent {
@@ -29,6 +30,8 @@ struct AgentConfig {
   std::string coordinator;  // host:port
   v1::RegisterNodeRequest self;
   RankTableConfig ranks;
+  ProbeConfig probe;
+  ShipperConfig shipper;
   std::chrono::milliseconds tick{100};
 };
 
@@ -50,29 +53,38 @@ class Agent {
   // more; returns when all are gone and their output is shipped, or 5 seconds after the longest grace.
   void stop_ranks(std::chrono::milliseconds grace);
   absl::Status status() const;
+  // Whether this node may be trusted with work: status(), and its devices can be told of.
+  absl::Status readiness() const;
 
  private:
   void run();
   void take_assignments(v1::HeartbeatResponse response);
+  // Whoever registers tells what there is, and must not start anything behind that which it was told before: the
+  // coordinator may have given the device to somebody else.
+  void drop_assignments();
   void wake();
+  NodeStatus node_status() const;
 
   const AgentConfig config_;
   const RealClock clock_;
   const std::function<void()> on_beat_, on_failure_;
   metrics::DaemonMetrics daemon_metrics_;
+  metrics::DeviceMetrics device_metrics_;
   metrics::RankMetrics rank_metrics_;
   std::unique_ptr<CoordinatorLink> link_;
   std::unique_ptr<Shipper> shipper_;
-  RankTable table_;  // The loop's own after start().
+  Probe probe_;  // The loop's own after start(), as is the next.
+  RankTable table_;
 
   mutable std::mutex mutex_;  // Guards all below but the thread.
   std::condition_variable wake_;
   bool woken_ = false;
   bool stopping_ = false;
-  bool over_ = false;  // After stop_ranks: no process, nothing to ship.
+  bool stale_ = false;  // The probe's word.
+  bool over_ = false;   // After stop_ranks: no process, nothing to ship.
   std::optional<std::chrono::milliseconds> stop_ranks_;
   std::chrono::milliseconds longest_grace_{0};
-  std::optional<std::vector<v1::Assignment>> wish_;  // None before the coordinator's first word.
+  std::optional<std::vector<v1::Assignment>> wish_;  // None before the first word since registering.
   absl::Status status_;
   std::thread thread_;
 };

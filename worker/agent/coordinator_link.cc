@@ -17,21 +17,30 @@ using Steady = std::chrono::steady_clock;
 constexpr milliseconds kFirstPause{100}, kLongestPause{1'000};
 constexpr milliseconds kRegisterDeadline{5'000};
 
-bool same(const std::vector<v1::RankStatus>& a, const std::vector<v1::RankStatus>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const v1::RankStatus& x, const v1::RankStatus& y) {
+template <typename Message>
+bool same(const std::vector<Message>& a, const std::vector<Message>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Message& x, const Message& y) {
     return x.SerializeAsString() == y.SerializeAsString();  // No map in it: equal messages have equal bytes.
   });
+}
+
+// Without what changes all the time.
+std::vector<v1::DeviceHealth> steady(std::vector<v1::DeviceHealth> health) {
+  for (v1::DeviceHealth& one : health) one.clear_used_bytes();
+  return health;
 }
 
 }  // namespace
 
 CoordinatorLink::CoordinatorLink(const std::string& address, v1::RegisterNodeRequest self,
-                                 metrics::DaemonMetrics* metrics, OnAssignments on_assignments)
+                                 metrics::DaemonMetrics* metrics, OnAssignments on_assignments,
+                                 std::function<void()> on_registered)
     : address_(address),
       stub_(v1::Cluster::NewStub(dial(address))),
       self_(std::move(self)),
       metrics_(metrics),
-      on_assignments_(std::move(on_assignments)) {}
+      on_assignments_(std::move(on_assignments)),
+      on_registered_(std::move(on_registered)) {}
 
 CoordinatorLink::~CoordinatorLink() {
   {
@@ -47,11 +56,13 @@ void CoordinatorLink::start() {
   thread_ = std::thread([this] { run(); });
 }
 
-void CoordinatorLink::set_status(std::vector<v1::RankStatus> ranks) {
+void CoordinatorLink::set_status(NodeStatus status) {
   const std::lock_guard lock(mutex_);
-  if (same(ranks, ranks_)) return;
-  ranks_ = std::move(ranks);
-  changed_ = true;
+  const bool known = fresh_ && same(status.ranks, status_.ranks) && same(status.receipts, status_.receipts) &&
+                     same(steady(status.health), steady(status_.health));
+  status_ = std::move(status);
+  if (known) return;
+  changed_ = fresh_ = true;
   wake_.notify_all();
 }
 
@@ -105,15 +116,16 @@ bool CoordinatorLink::register_node() {
   const milliseconds lease(TimeUtil::DurationToMilliseconds(response.lease()));
   if (interval.count() > 0) interval_ = interval;
   silence_ = std::max(lease, 3 * interval_);
+  registration_ = response.registration();
   return true;
 }
 
 void CoordinatorLink::converse() {
+  on_registered_();  // Before it counts what is said as fresh: a round of the loop may be under way.
   grpc::ClientContext context;
   {
     const std::lock_guard lock(mutex_);
-    broken_ = false;
-    changed_ = true;
+    broken_ = changed_ = fresh_ = false;
     heard_ = Steady::now();
   }
   set_call(&context);
@@ -167,13 +179,16 @@ void CoordinatorLink::read(Stream& stream, grpc::ClientContext& context) {
 
 bool CoordinatorLink::next_message(v1::HeartbeatRequest& message) {
   std::unique_lock lock(mutex_);
-  wake_.wait_for(lock, interval_, [this] { return changed_ || broken_ || stopping_; });
-  if (broken_ || stopping_ || Steady::now() - heard_ > silence_) return false;
+  wake_.wait_for(lock, fresh_ ? interval_ : silence_, [this] { return changed_ || broken_ || stopping_; });
+  if (!fresh_ || broken_ || stopping_ || Steady::now() - heard_ > silence_) return false;
   changed_ = false;
   message.set_node(self_.node());
   message.set_incarnation(self_.incarnation());
   message.set_sequence(++sequence_);
-  message.mutable_ranks()->Assign(ranks_.begin(), ranks_.end());
+  message.set_registration(registration_);
+  message.mutable_ranks()->Assign(status_.ranks.begin(), status_.ranks.end());
+  message.mutable_health()->Assign(status_.health.begin(), status_.health.end());
+  message.mutable_receipts()->Assign(status_.receipts.begin(), status_.receipts.end());
   return true;
 }
 

@@ -17,24 +17,31 @@
 
 namespace telar::agent {
 
+// What a heartbeat says of this node.
+struct NodeStatus {
+  std::vector<v1::RankStatus> ranks;  // In full.
+  std::vector<v1::DeviceHealth> health;
+  std::vector<v1::Receipt> receipts;
+};
+
 // Thread safe. It owns two threads: one dials and writes, one reads.
 class CoordinatorLink {
  public:
   // Called from the reading thread, in the order of arrival.
   using OnAssignments = std::function<void(v1::HeartbeatResponse)>;
 
-  // `address`: host:port, or several (common/addresses.h). `self` is sent at each registration. `metrics` must outlive
-  // this.
+  // `address`: host:port, or several (common/addresses.h). `self` is sent at each registration, after which
+  // `on_registered` is called and nothing is said before the next set_status(): the coordinator takes the first word
+  // for all that there is. `metrics` must outlive this.
   CoordinatorLink(const std::string& address, v1::RegisterNodeRequest self, metrics::DaemonMetrics* metrics,
-                  OnAssignments on_assignments);
+                  OnAssignments on_assignments, std::function<void()> on_registered);
   ~CoordinatorLink();  // Hangs up at once.
   CoordinatorLink(const CoordinatorLink&) = delete;
   CoordinatorLink& operator=(const CoordinatorLink&) = delete;
 
-  // Begins; the status given before is the first to be sent.
   void start();
-  // The node's ranks, in full. A change is sent at once, and the newest again every heartbeat interval.
-  void set_status(std::vector<v1::RankStatus> ranks);
+  // A change is sent at once, unless it is only of what is in use, and the newest again every heartbeat interval.
+  void set_status(NodeStatus status);
   // Waits until the first registration was answered, also by a refusal or an error.
   bool wait_first_attempt(std::chrono::milliseconds longest);
 
@@ -57,6 +64,7 @@ class CoordinatorLink {
   const v1::RegisterNodeRequest self_;
   metrics::DaemonMetrics* const metrics_;
   const OnAssignments on_assignments_;
+  const std::function<void()> on_registered_;
 
   std::mutex mutex_;  // Guards all below but the thread.
   std::condition_variable wake_;
@@ -64,9 +72,11 @@ class CoordinatorLink {
   bool attempted_ = false;
   bool broken_ = false;
   bool changed_ = false;
+  bool fresh_ = false;  // ranks_ were given since the last registration.
+  uint64_t registration_ = 0;
   uint64_t sequence_ = 0;
   uint64_t term_ = 0;  // The newest of those coordinators that stand in for each other; see kTermHeader.
-  std::vector<v1::RankStatus> ranks_;
+  NodeStatus status_;
   std::chrono::milliseconds interval_{2'000};
   std::chrono::milliseconds silence_{10'000};  // After this long without an answer the stream is given up.
   std::chrono::steady_clock::time_point heard_;

@@ -37,6 +37,12 @@ void signal_group(const ProcessFamily& family, int signal);
 // SIGKILL to every member. Returns those that were there: call again until it returns none.
 std::vector<int> kill_members(const ProcessFamily& family);
 
+int parent_of(int pid);  // 0 when there is no such process.
+// Its environment says that it belongs to some rank below that state directory.
+bool carries_rank_marker(int pid, const std::string& state);
+// SIGKILL to one process. For tests: while the file that TELAR_FAIL_KILL names exists no SIGKILL of ours has an effect.
+void send_kill(int pid);
+
 // A new cgroup below this process's own one; empty when the system gives none (no cgroup v2, not delegated).
 std::string make_cgroup(const std::string& name);
 bool enter_cgroup(const std::string& directory, int pid);

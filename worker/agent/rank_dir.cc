@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "common/fault_point.h"
 
 namespace telar::agent {
 namespace fs = std::filesystem;
@@ -74,6 +75,8 @@ T get(const json& value, const char* name, T absent) {
 }  // namespace
 
 absl::Status write_file(const std::string& path, const std::string& content) {
+  const std::string name = path.substr(path.rfind('/') + 1);
+  if (absl::Status status = fault_point(name, "begin"); !status.ok()) return status;
   const std::string draft = path + ".new";
   const int file = open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (file < 0) return failed("cannot create", draft);
@@ -81,6 +84,7 @@ absl::Status write_file(const std::string& path, const std::string& content) {
   if (close(file) != 0 && status.ok()) status = failed("cannot write", draft);
   if (status.ok() && rename(draft.c_str(), path.c_str()) != 0) status = failed("cannot rename to", path);
   if (!status.ok()) unlink(draft.c_str());
+  fault_point(name, "written").IgnoreError();
   return status;
 }
 
@@ -162,6 +166,16 @@ ShippedOffsets RankDir::read_shipped() const {
   const auto value = read_json(path_ + "/shipped.json");
   if (!value) return {};
   return {get<uint64_t>(*value, "log_offset", 0), get<uint64_t>(*value, "event_line", 0)};
+}
+
+absl::Status RankDir::write_memory_before(uint64_t bytes) const {
+  return write_file(path_ + "/memory.json", json{{"used_bytes", bytes}}.dump() + "\n");
+}
+
+std::optional<uint64_t> RankDir::read_memory_before() const {
+  const auto value = read_json(path_ + "/memory.json");
+  if (!value || !value->contains("used_bytes")) return std::nullopt;
+  return get<uint64_t>(*value, "used_bytes", 0);
 }
 
 absl::StatusOr<StateDir> StateDir::open(const std::string& path) {

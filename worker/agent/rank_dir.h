@@ -6,6 +6,7 @@
 //     log           stdout and stderr of the rank; appended
 //     pid.json      who the process is; written by the spawner by rename before the program runs
 //     exit.json     {"exit_code": n}, 128 + n for signal n; written by the spawner by rename
+//     memory.json   bytes in use on its device before it started, where that is known
 //     shipped.json  how much the coordinator has acknowledged; a hint, the coordinator's word wins
 //   <state>/finished/<job id>.<epoch>.<rank>/   the same after the coordinator let go of it; the newest few stay
 #pragma once
@@ -69,6 +70,9 @@ class RankDir {
   std::optional<RankExit> read_exit() const;
   absl::Status write_shipped(const ShippedOffsets& offsets) const;
   ShippedOffsets read_shipped() const;  // Zeros when unknown.
+  // Bytes in use on the rank's device before it started. A hint: without it nobody asks whether they are back.
+  absl::Status write_memory_before(uint64_t bytes) const;
+  std::optional<uint64_t> read_memory_before() const;
 
  private:
   std::string path_;

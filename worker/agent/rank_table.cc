@@ -17,7 +17,6 @@ namespace telar::agent {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr milliseconds kDyingIsLong{10'000};
 constexpr int kCannotStart = 127;  // As a shell says it.
 
 // The daemon's environment, less what is between it and systemd, and with what a rank needs.
@@ -89,11 +88,13 @@ v1::RankStatus describe_end(const RankDir& directory, const std::optional<RankEx
 }
 
 RankTable::RankTable(RankTableConfig config, const StateDir* state, Spawner* spawner, Shipper* shipper,
-                     metrics::RankMetrics* rank_metrics, metrics::DaemonMetrics* daemon_metrics, const Clock* clock)
+                     const Probe* probe, metrics::RankMetrics* rank_metrics, metrics::DaemonMetrics* daemon_metrics,
+                     const Clock* clock)
     : config_(std::move(config)),
       state_(state),
       spawner_(spawner),
       shipper_(shipper),
+      probe_(probe),
       rank_metrics_(rank_metrics),
       daemon_metrics_(daemon_metrics),
       clock_(clock) {}
@@ -151,10 +152,10 @@ void RankTable::reconcile(const std::vector<v1::Assignment>& wish) {
 
 bool RankTable::blocked(const v1::RankPlan& plan) const {
   for (const auto& [key, rank] : ranks_) {
-    if (!rank.running()) continue;
     const bool same_device =
         rank.plan.device().kind() == plan.device().kind() && rank.plan.device().index() == plan.device().index();
-    if (same_device || (key.job == plan.job() && key.epoch != plan.epoch())) return true;
+    if (same_device && !rank.clean()) return true;
+    if (rank.running() && key.job == plan.job() && key.epoch != plan.epoch()) return true;
   }
   return false;
 }
@@ -172,6 +173,9 @@ void RankTable::start(const v1::RankPlan& plan) {
   v1::RankPlan complete = plan;
   if (complete.threads() == 0) complete.set_threads(config_.default_threads);
   const absl::Status created = directory->create(complete);
+  if (const auto use = probe_->use(plan.device()); use && created.ok()) {
+    directory->write_memory_before(use->bytes).IgnoreError();  // A hint only.
+  }
   const auto process = created.ok() ? launch(complete, *directory) : absl::StatusOr<RankProcess>(created);
   if (created.ok() && absl::IsUnavailable(process.status())) {
     spawner_lost_ = process.status();  // Started or not: the next daemon reads it from the directory.
@@ -196,6 +200,7 @@ void RankTable::start(const v1::RankPlan& plan) {
 void RankTable::add_never_started(const v1::RankPlan& plan, const absl::Status& why) {
   Rank& rank = ranks_.try_emplace(key_of(plan), plan, RankDir("")).first->second;
   rank.never_started = true;
+  rank.told = true;
   rank.status.set_state(v1::RankPlacement::EXITED);
   rank.status.set_output_shipped(true);
   rank.status.set_exit_code(why.ok() ? static_cast<int>(metrics::kExitInterrupted) : kCannotStart);
@@ -217,7 +222,8 @@ absl::Status RankTable::tick() {
   for (auto entry = ranks_.begin(); entry != ranks_.end();) {
     Rank& rank = entry->second;
     if (rank.running()) status.Update(advance(rank));
-    if (rank.abandoned && !rank.running()) {
+    if (!rank.running() && !rank.clean()) watch_end(rank);
+    if (rank.abandoned && !rank.running() && rank.clean()) {
       forget(rank);
       entry = ranks_.erase(entry);
       continue;
@@ -242,15 +248,15 @@ absl::Status RankTable::advance(Rank& rank) {
   const std::vector<int> left = kill_members(*rank.family);
   if (!left.empty()) {
     if (!rank.killing_since) rank.killing_since = clock_->now();
-    if (!rank.complained && clock_->now() - *rank.killing_since > kDyingIsLong) {
-      rank.complained = true;
-      rank.status.set_message(absl::StrCat("does not die of SIGKILL: pid ", absl::StrJoin(left, ", ")));
-      spdlog::error("{}: {}", to_string(key_of(rank.plan)), rank.status.message());
-    }
-    return absl::OkStatus();
+    if (clock_->now() - *rank.killing_since < config_.residue_after) return absl::OkStatus();
+    // It is over all the same: what is left is told of by its receipt.
+    spdlog::error("{}: does not die of SIGKILL: pid {}", to_string(key_of(rank.plan)), absl::StrJoin(left, ", "));
   }
   if (absl::Status synced = spawner_->sync(); !synced.ok()) return synced;  // Now exit.json is there if it ever will.
   set_exited(rank, true);
+  if (!left.empty() && alive(rank.family->leader)) {
+    rank.status.set_message(absl::StrCat("does not die of SIGKILL: pid ", rank.family->leader.pid));
+  }
   return absl::OkStatus();
 }
 
@@ -258,6 +264,7 @@ void RankTable::set_exited(Rank& rank, bool count) {
   const int pid = rank.status.pid();
   rank.status = describe_end(rank.directory, rank.directory.read_exit());
   rank.status.set_pid(pid);
+  rank.over_since = clock_->now();
   shipper_->close(key_of(rank.plan));
   if (rank.family && !rank.family->cgroup.empty()) rmdir(rank.family->cgroup.c_str());
   if (!count) return;

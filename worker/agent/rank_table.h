@@ -13,6 +13,8 @@
 #include "absl/status/status.h"
 #include "common/clock.h"
 #include "telar/v1/cluster.pb.h"
+#include "worker/agent/clean_end.h"
+#include "worker/agent/probe.h"
 #include "worker/agent/rank_dir.h"
 #include "worker/agent/shipper.h"
 #include "worker/agent/spawner.h"
@@ -25,22 +27,26 @@ struct RankTableConfig {
   std::string rank_program;
   uint32_t default_threads = 1;  // For a plan that does not say.
   int keep_finished = 20;        // Directories of ranks that are over.
+  std::string device_files;      // "/dev/nvidia": with its index behind it, a device's file. Empty: they have none.
+  std::chrono::milliseconds residue_after{10'000};  // What does not go within that long after the end is told of.
 };
 
-// Used by one thread. What it points to must outlive it.
+// Used by one thread. What it points to must outlive it. `probe` says how much of a device is in use.
 class RankTable {
  public:
-  RankTable(RankTableConfig config, const StateDir* state, Spawner* spawner, Shipper* shipper,
+  RankTable(RankTableConfig config, const StateDir* state, Spawner* spawner, Shipper* shipper, const Probe* probe,
             metrics::RankMetrics* rank_metrics, metrics::DaemonMetrics* daemon_metrics, const Clock* clock);
 
   // Takes over what a former daemon left: living ranks run on, dead ones are EXITED. Call once, first.
   void adopt();
   // Starts what is missing, begins to stop what shall stop, kills what nobody names. A rank waits while one of an
-  // older epoch of its job, or any other on its device, still lives.
+  // older epoch of its job still lives, or any other on its device, or something of it is left there.
   void reconcile(const std::vector<v1::Assignment>& wish);
   // Looks after every rank: ends, graces that ran out, directories to let go. UNAVAILABLE: the spawner is gone.
   absl::Status tick();
   std::vector<v1::RankStatus> statuses() const;
+  // Of every epoch whose ranks here are all over, as soon as nothing of them is left or what is left will not go.
+  std::vector<v1::Receipt> receipts() const;
   // SIGTERM to every rank now, SIGKILL after the grace: the one that its job asks for, or else this. Returns the
   // longest.
   std::chrono::milliseconds stop_all(std::chrono::milliseconds grace);
@@ -59,8 +65,13 @@ class RankTable {
     bool never_started = false;           // A stop order for something that is not here; no directory.
     std::optional<Steady> kill_at;        // SIGTERM was sent; then this.
     std::optional<Steady> killing_since;  // SIGKILL was sent.
-    bool complained = false;              // Of a process that does not die.
+    // Of a rank that is over: since when, what is left of it, and whether that is settled.
+    std::optional<Steady> over_since;
+    std::vector<v1::Residue> residues;
+    bool told = false;
+    std::optional<Steady> looked;  // When somebody last looked.
 
+    bool clean() const { return told && residues.empty(); }
     bool running() const { return status.state() == v1::RankPlacement::RUNNING; }
   };
 
@@ -71,6 +82,9 @@ class RankTable {
   void stop(Rank& rank, std::chrono::milliseconds grace);
   bool blocked(const v1::RankPlan& plan) const;
   absl::Status advance(Rank& rank);
+  // Looks whether the end of a rank that is over is a clean one.
+  void watch_end(Rank& rank);
+  EndFacts facts_of(const Rank& rank) const;
   void set_exited(Rank& rank, bool count);
   void forget(Rank& rank);
   Rank& insert(v1::RankPlan plan, RankDir directory);
@@ -79,6 +93,7 @@ class RankTable {
   const StateDir* const state_;
   Spawner* const spawner_;
   Shipper* const shipper_;
+  const Probe* const probe_;
   metrics::RankMetrics* const rank_metrics_;
   metrics::DaemonMetrics* const daemon_metrics_;
   const Clock* const clock_;

@@ -2,8 +2,7 @@
 
 #include <atomic>
 #include <chrono>
-#include <filesystem>
-#include <fstream>
+#include <optional>
 
 #include <spdlog/spdlog.h>
 
@@ -14,7 +13,7 @@ using std::chrono::milliseconds;
 using Steady = std::chrono::steady_clock;
 constexpr milliseconds kPoll{100};
 constexpr milliseconds kDeadline{10'000};
-constexpr milliseconds kFirstPause{200}, kLongestPause{5'000};
+constexpr milliseconds kFirstRetry{200}, kLongestRetry{5'000};
 constexpr milliseconds kRemember{1'000};  // How often shipped.json is written.
 constexpr size_t kFrame = 64 << 10;       // The contract's most.
 constexpr size_t kEventBatch = 32 << 10;  // Of JSON text, which is larger than the message.
@@ -35,17 +34,21 @@ struct Shipper::Rank {
   // The rest is the thread's own.
   EventCursor metrics_cursor, event_cursor;
   uint64_t log_offset = 0;
-  bool restored = false;  // Offsets of a former daemon were read.
-  bool over = false;      // The coordinator takes no more of this epoch.
+  bool restored = false;                            // Offsets of a former daemon were read.
+  bool over = false;                                // The coordinator takes no more of this epoch.
+  std::optional<Steady::time_point> refused_since;  // For want of room.
   milliseconds pause{0};
   Steady::time_point paused_until, remembered;
 };
 
-Shipper::Shipper(const std::shared_ptr<grpc::Channel>& channel, std::string node, metrics::RankMetrics* metrics,
+Shipper::Shipper(const std::shared_ptr<grpc::Channel>& channel, std::string node, ShipperConfig config,
+                 metrics::RankMetrics* metrics, metrics::DaemonMetrics* daemon_metrics,
                  std::function<void()> on_shipped)
     : stub_(v1::Cluster::NewStub(channel)),
       node_(std::move(node)),
+      config_(config),
       metrics_(metrics),
+      daemon_metrics_(daemon_metrics),
       on_shipped_(std::move(on_shipped)),
       thread_([this] { run(); }) {}
 
@@ -110,6 +113,7 @@ Shipper::Progress Shipper::pass(Rank& rank) {
     rank.event_cursor = find_line(rank.directory.events_path(), offsets.event_line);
     rank.restored = true;
   }
+  if (config_.log_limit > 0) limit_log(rank.directory.log_path(), rank.log_offset, config_.log_limit);
   const Progress fed = feed_metrics(rank);
   const auto now = Steady::now();
   if (now < rank.paused_until) return fed;
@@ -167,31 +171,51 @@ Shipper::Progress Shipper::ship_events(Rank& rank) {
   return Progress::kMore;
 }
 
+bool Shipper::gives_up(const Rank& rank) const {
+  return rank.closed && rank.refused_since && Steady::now() - *rank.refused_since > config_.full_patience;
+}
+
+grpc::Status Shipper::ship_piece(Rank& rank, LogFile::Piece piece) {
+  v1::AppendLogRequest request;
+  request.set_node(node_);
+  request.set_job(rank.key.job);
+  request.set_epoch(rank.key.epoch);
+  request.set_rank(rank.key.rank);
+  request.set_offset(rank.log_offset);
+  request.set_missing(piece.missing);
+  *request.mutable_data() = std::move(piece.data);
+  v1::AppendLogResponse response;
+  const grpc::Status status = call(&v1::Cluster::Stub::AppendLog, request, &response);
+  if (!status.ok()) return status;
+  if (response.next_offset() == request.offset()) return kNothingTaken;
+  if (request.missing() > 0 && response.next_offset() == request.offset() + request.missing()) {
+    spdlog::warn("{}: {} bytes of its log are lost", to_string(rank.key), request.missing());
+    daemon_metrics_->count_lost_log(request.missing());
+  }
+  rank.log_offset = response.next_offset();
+  return status;
+}
+
 Shipper::Progress Shipper::ship_log(Rank& rank) {
-  std::ifstream file(rank.directory.log_path(), std::ios::binary);
-  std::string data;
+  const LogFile file(rank.directory.log_path());
   for (int frame = 0; frame < kFramesAPass; ++frame) {
-    file.clear();
-    file.seekg(static_cast<std::streamoff>(rank.log_offset));
-    data.resize(kFrame);
-    file.read(data.data(), kFrame);
-    data.resize(static_cast<size_t>(std::max<std::streamsize>(0, file.gcount())));
-    if (data.empty()) return Progress::kIdle;
-    v1::AppendLogRequest request;
-    request.set_node(node_);
-    request.set_job(rank.key.job);
-    request.set_epoch(rank.key.epoch);
-    request.set_rank(rank.key.rank);
-    request.set_offset(rank.log_offset);
-    request.set_data(data);
-    v1::AppendLogResponse response;
-    grpc::Status status = call(&v1::Cluster::Stub::AppendLog, request, &response);
-    if (status.ok() && response.next_offset() == request.offset()) status = kNothingTaken;
+    LogFile::Piece piece = file.read(rank.log_offset, kFrame);
+    if (piece.data.empty() && piece.missing == 0) return Progress::kIdle;
+    if (gives_up(rank)) piece = {"", file.size() - rank.log_offset};
+    const grpc::Status status = ship_piece(rank, std::move(piece));
+    const bool full = status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED;
+    if (full && gives_up(rank)) {
+      spdlog::error("{}: the coordinator has no room for its log, nor for a word about it", to_string(rank.key));
+      daemon_metrics_->count_lost_log(file.size() - rank.log_offset);
+      rank.over = true;
+      return Progress::kIdle;
+    }
+    if (!full) rank.refused_since.reset();
+    if (full && !rank.refused_since) rank.refused_since = Steady::now();
     if (!status.ok()) {
       take_failure(rank, status, "log");
       return Progress::kIdle;
     }
-    rank.log_offset = response.next_offset();
   }
   return Progress::kMore;
 }
@@ -206,7 +230,7 @@ void Shipper::take_failure(Rank& rank, const grpc::Status& status, const char* w
   if (rank.pause.count() == 0) {
     spdlog::warn("{}: {} not shipped, trying again: {}", to_string(rank.key), what, status.error_message());
   }
-  rank.pause = std::clamp(rank.pause * 2, kFirstPause, kLongestPause);
+  rank.pause = std::clamp(rank.pause * 2, kFirstRetry, kLongestRetry);
   rank.paused_until = Steady::now() + rank.pause;
 }
 

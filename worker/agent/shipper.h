@@ -5,6 +5,7 @@
 // once in the life of this object.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -17,17 +18,25 @@
 
 #include "telar/v1/cluster.grpc.pb.h"
 #include "worker/agent/event_file.h"
+#include "worker/agent/log_limit.h"
 #include "worker/agent/rank_dir.h"
+#include "worker/metrics/daemon_metrics.h"
 #include "worker/metrics/rank_metrics.h"
 
 namespace telar::agent {
+
+struct ShipperConfig {
+  uint64_t log_limit = 0;  // Bytes of one rank's log that stay on the disk; 0: all.
+  // A coordinator without room for logs is asked again for so long after a rank's end; then the rest counts as lost.
+  std::chrono::milliseconds full_patience{30'000};
+};
 
 // Thread safe. `metrics` and what `on_shipped` uses must outlive it.
 class Shipper {
  public:
   // `on_shipped` is called from the thread when shipped() of some rank has become true.
-  Shipper(const std::shared_ptr<grpc::Channel>& channel, std::string node, metrics::RankMetrics* metrics,
-          std::function<void()> on_shipped);
+  Shipper(const std::shared_ptr<grpc::Channel>& channel, std::string node, ShipperConfig config,
+          metrics::RankMetrics* metrics, metrics::DaemonMetrics* daemon_metrics, std::function<void()> on_shipped);
   ~Shipper();  // Ends at once, also in the middle of a call; the next daemon goes on from there.
   Shipper(const Shipper&) = delete;
   Shipper& operator=(const Shipper&) = delete;
@@ -46,6 +55,10 @@ class Shipper {
   Progress feed_metrics(Rank& rank);
   Progress ship_events(Rank& rank);
   Progress ship_log(Rank& rank);
+  // One frame from log_offset on, or what is missing there. OK: the offset has moved on.
+  grpc::Status ship_piece(Rank& rank, LogFile::Piece piece);
+  // The coordinator had no room for too long: the rest of the log is told of as lost.
+  bool gives_up(const Rank& rank) const;
   // Notes what a failed call means for the rank: its epoch is over, or a pause.
   void take_failure(Rank& rank, const grpc::Status& status, const char* what);
   template <typename Request, typename Response>
@@ -54,7 +67,9 @@ class Shipper {
 
   const std::unique_ptr<v1::Cluster::Stub> stub_;
   const std::string node_;
+  const ShipperConfig config_;
   metrics::RankMetrics* const metrics_;
+  metrics::DaemonMetrics* const daemon_metrics_;
   const std::function<void()> on_shipped_;
 
   mutable std::mutex mutex_;

@@ -126,7 +126,13 @@ absl::StatusOr<std::string> Spawner::call(const std::string& request) {
   return answer;
 }
 
-absl::Status Spawner::sync() { return call(json{{"op", "sync"}}.dump()).status(); }
+absl::Status Spawner::sync() {
+  const auto answer = call(json{{"op", "sync"}}.dump());
+  if (!answer.ok()) return answer.status();
+  const json value = json::parse(*answer, nullptr, false);
+  if (value.is_object() && value.contains("pid")) pid_ = value["pid"].get<int>();
+  return absl::OkStatus();
+}
 
 void Spawner::dismiss() {
   call(json{{"op", "dismiss"}}.dump()).IgnoreError();  // It may have ended by itself.

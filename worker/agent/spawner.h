@@ -38,6 +38,7 @@ class Spawner {
                                     const std::vector<std::string>& environment);
   // See the protocol. UNAVAILABLE: the spawner is gone.
   absl::Status sync();
+  int pid() const { return pid_; }  // Of the other end.
   // This daemon goes and nothing it started is left: the spawner need not wait for another daemon. Without effect
   // while it has ranks.
   void dismiss();
@@ -48,6 +49,7 @@ class Spawner {
   absl::StatusOr<std::string> call(const std::string& request);
 
   int socket_;
+  int pid_ = 0;
 };
 
 // The other end: serves `listener` until idle. Never returns an error to anybody; writes its troubles to stderr.

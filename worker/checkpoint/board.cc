@@ -16,21 +16,20 @@ constexpr std::string_view kUnfinished = ".post-";
 
 }  // namespace
 
+std::string Board::draft_of(const std::string& name) const { return path_of(std::string(kUnfinished) + name); }
+
 absl::Status Board::post(const std::string& name, std::string_view text) {
-  const absl::Status status = prepare(name, text);
-  return status.ok() ? show(name) : status;
+  return publish_file(files_, draft_of(name), path_of(name), text);
 }
 
 absl::Status Board::prepare(const std::string& name, std::string_view text) {
-  return write_file(files_, absl::StrCat(path_, "/", std::string(kUnfinished), name), text);
+  return write_file(files_, draft_of(name), text);
 }
 
-absl::Status Board::show(const std::string& name) {
-  return files_.rename(absl::StrCat(path_, "/", std::string(kUnfinished), name), absl::StrCat(path_, "/", name));
-}
+absl::Status Board::show(const std::string& name) { return files_.rename(draft_of(name), path_of(name)); }
 
 absl::StatusOr<std::string> Board::read(const std::string& name) const {
-  return read_file(files_, absl::StrCat(path_, "/", name), kMostBytes);
+  return read_file(files_, path_of(name), kMostBytes);
 }
 
 absl::Status Board::wait(const Enough& enough, milliseconds patience, std::vector<std::string>& names) {

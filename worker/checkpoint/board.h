@@ -32,7 +32,7 @@ class Board {
   absl::Status prepare(const std::string& name, std::string_view text);
   absl::Status show(const std::string& name);
   absl::StatusOr<std::string> read(const std::string& name) const;
-  absl::Status remove(const std::string& name) { return files_.remove_file(path_ + "/" + name); }
+  absl::Status remove(const std::string& name) { return files_.remove_file(path_of(name)); }
 
   // Names of the messages once `enough` says so of them. DEADLINE_EXCEEDED after `patience`, with the names of that
   // moment in `names`; ABORTED when the board was there and is no more: another save swept it; CANCELLED when it is
@@ -41,6 +41,9 @@ class Board {
   absl::Status wait(const Enough& enough, std::chrono::milliseconds patience, std::vector<std::string>& names);
 
  private:
+  std::string path_of(const std::string& name) const { return path_ + "/" + name; }
+  std::string draft_of(const std::string& name) const;
+
   FileSystem& files_;
   const std::string path_;
   const std::atomic<bool>* const give_up_;

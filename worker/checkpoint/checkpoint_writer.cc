@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/crc32c.h"
+#include "common/fault_point.h"
 #include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/checkpoint/run_files.h"
 #include "worker/checkpoint/safetensors.h"
@@ -222,6 +223,7 @@ absl::StatusOr<PublishResult> CheckpointWriter::publish(Manifest info, const Ret
   manifest_.job = std::move(info.job);
   manifest_.consumed_samples = info.consumed_samples;
   manifest_.consumed_sources = std::move(info.consumed_sources);
+  manifest_.blend_start = std::move(info.blend_start);
   manifest_.seed = info.seed;
   manifest_.optimizer = info.optimizer;
   manifest_.eval_loss = info.eval_loss;
@@ -494,12 +496,17 @@ absl::Status CheckpointWriter::commit() {
       if (auto kept = pin(files_, temp_); !kept.ok()) return kept;
     }
   }
+  if (auto status = fault_point("save.staged"); !status.ok()) return status;
   if (auto status = decide(); !status.ok()) return status;
+  fault_point("save.decided").IgnoreError();
   if (entries.ok()) {
+    // Gone: a newer attempt has published it in our stead, and what stands there now is good.
+    if (auto mine = files_.list(temp_); !mine.ok()) return mine.status();
     if (auto removed = discard(files_, target_, attempt_); !removed.ok()) return removed;
   }
   if (auto status = files_.rename(temp_, target_); !status.ok()) return status;
   temp_exists_ = false;
+  fault_point("save.published").IgnoreError();
   return files_.sync_directory(parent_);
 }
 

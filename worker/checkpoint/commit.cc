@@ -119,7 +119,11 @@ absl::StatusOr<std::optional<std::string>> roll_forward(FileSystem& files, const
     if (!absl::IsDataLoss(status) && !absl::IsNotFound(status)) return status;
     if (auto removed = discard(files, target, attempt); !removed.ok()) return removed;
   }
-  if (auto status = files.rename(temp, target); !status.ok()) return status;
+  if (auto status = files.rename(temp, target); !status.ok()) {
+    // Whoever saved it may have woken up and been quicker.
+    if (absl::IsNotFound(status) && files.list(target).ok()) return std::nullopt;
+    return status;
+  }
   if (auto status = files.sync_directory(parent); !status.ok()) return status;
   if (auto status = point_latest(files, run_dir, decision.step, attempt); !status.ok()) notes.push_back(status);
   return target;

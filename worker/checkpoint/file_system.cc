@@ -176,6 +176,12 @@ absl::Status write_file(FileSystem& files, const std::string& path, std::string_
   return status;
 }
 
+absl::Status publish_file(FileSystem& files, const std::string& draft, const std::string& path,
+                          std::string_view bytes) {
+  const absl::Status status = write_file(files, draft, bytes);
+  return status.ok() ? files.rename(draft, path) : status;
+}
+
 absl::StatusOr<std::string> read_file(FileSystem& files, const std::string& path, uint64_t most) {
   const auto file = files.open(path);
   if (!file.ok()) return file.status();

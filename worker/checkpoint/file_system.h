@@ -69,6 +69,9 @@ absl::Status make_directories(FileSystem& files, const std::string& path);
 absl::Status remove_with_files(FileSystem& files, const std::string& directory);
 // Creates, writes, syncs and closes.
 absl::Status write_file(FileSystem& files, const std::string& path, std::string_view bytes);
+// The same of a file that is to be seen whole or not at all: under the name `draft` first, then by a rename, durable
+// behind sync_directory().
+absl::Status publish_file(FileSystem& files, const std::string& draft, const std::string& path, std::string_view bytes);
 // A whole small file. DATA_LOSS when it is larger than `most`.
 absl::StatusOr<std::string> read_file(FileSystem& files, const std::string& path, uint64_t most);
 

@@ -4,13 +4,13 @@
 #include <array>
 #include <map>
 #include <set>
-#include <stdexcept>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "common/crc32c.h"
+#include "common/json_fields.h"
 #include "worker/checkpoint/safetensors.h"
 
 namespace telar::checkpoint {
@@ -25,45 +25,28 @@ constexpr std::array kStoredDtypes = {backend::DType::kF32, backend::DType::kBF1
 // A manifest ends with this and nothing after it; the CRC is that of all bytes before.
 std::string seal(uint32_t crc) { return absl::StrCat(",\n \"manifest_crc32c\": \"", crc_text(crc), "\"\n}\n"); }
 
-// What reading JSON throws when a value is not what the format says. Caught in parse_manifest.
-struct Malformed : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-uint64_t number(const Json& object, const char* key) {
-  const Json& value = object.at(key);
-  if (!value.is_number_unsigned()) throw Malformed(absl::StrCat(key, " is ", value.dump(), ", not a count"));
-  return value.get<uint64_t>();
-}
-
 uint32_t small_number(const Json& object, const char* key) {
-  const uint64_t value = number(object, key);
-  if (value > UINT32_MAX) throw Malformed(absl::StrCat(key, " is ", value, ", more than 32 bits"));
+  const uint64_t value = count_field(object, key);
+  if (value > UINT32_MAX) throw MalformedField(absl::StrCat(key, " is ", value, ", more than 32 bits"));
   return static_cast<uint32_t>(value);
 }
 
 OptimizerState optimizer_from(const Json& json) {
-  OptimizerState state{number(json, "applied_steps"), number(json, "skipped_steps"), number(json, "good_steps")};
+  OptimizerState state{count_field(json, "applied_steps"), count_field(json, "skipped_steps"),
+                       count_field(json, "good_steps")};
   const Json& scale = json.at("loss_scale");
   if (!scale.is_number() || scale.get<double>() < 0) {
-    throw Malformed(absl::StrCat("loss_scale is ", scale.dump(), ", not a number from 0 on"));
+    throw MalformedField(absl::StrCat("loss_scale is ", scale.dump(), ", not a number from 0 on"));
   }
   state.loss_scale = scale.get<double>();
   return state;
-}
-
-uint32_t crc(const Json& object) {
-  const auto text = object.at("crc32c").get<std::string>();
-  const auto parsed = parse_crc(text);
-  if (!parsed) throw Malformed(absl::StrCat("crc32c is ", text, ", not eight hex digits"));
-  return *parsed;
 }
 
 std::vector<int64_t> sizes(const Json& object, const char* key) {
   std::vector<int64_t> result;
   for (const Json& one : object.at(key)) {
     if (!one.is_number_unsigned() || one.get<uint64_t>() > INT64_MAX) {
-      throw Malformed(absl::StrCat(key, " holds ", one.dump(), ", not a size"));
+      throw MalformedField(absl::StrCat(key, " holds ", one.dump(), ", not a size"));
     }
     result.push_back(one.get<int64_t>());
   }
@@ -91,36 +74,41 @@ TensorEntry tensor_from(const Json& json) {
   TensorEntry tensor;
   tensor.name = json.at("name").get<std::string>();
   const auto kind = kind_from(json.at("kind").get<std::string>());
-  if (!kind) throw Malformed(absl::StrCat("tensor ", tensor.name, " has kind ", json.at("kind").dump()));
+  if (!kind) throw MalformedField(absl::StrCat("tensor ", tensor.name, " has kind ", json.at("kind").dump()));
   tensor.kind = *kind;
   tensor.shape = sizes(json, "shape");
   const auto dtype = json.at("dtype").get<std::string>();
   const auto known = std::find_if(kStoredDtypes.begin(), kStoredDtypes.end(),
                                   [&](backend::DType one) { return dtype_name(one) == dtype; });
-  if (known == kStoredDtypes.end()) throw Malformed(absl::StrCat("tensor ", tensor.name, " has dtype ", dtype));
+  if (known == kStoredDtypes.end()) throw MalformedField(absl::StrCat("tensor ", tensor.name, " has dtype ", dtype));
   tensor.dtype = *known;
   tensor.tied_to = json.value("tied_to", "");
   for (const Json& chunk : json.at("chunks")) {
     tensor.chunks.push_back({chunk.at("file").get<std::string>(), chunk.at("key").get<std::string>(),
-                             sizes(chunk, "offset"), sizes(chunk, "shape"), crc(chunk)});
+                             sizes(chunk, "offset"), sizes(chunk, "shape"), crc_field(chunk, "crc32c")});
   }
   return tensor;
+}
+
+std::map<std::string, uint64_t> counts(const Json& json) {
+  std::map<std::string, uint64_t> counts;
+  for (auto one = json.begin(); one != json.end(); ++one) counts[one.key()] = count_field(json, one.key().c_str());
+  return counts;
 }
 
 Manifest manifest_from(const Json& json) {
   Manifest manifest;
   manifest.format_version = small_number(json, "format_version");
   manifest.job = json.at("job").get<std::string>();
-  manifest.epoch = number(json, "epoch");
-  manifest.step = number(json, "step");
-  manifest.consumed_samples = number(json, "consumed_samples");
-  if (json.contains("consumed_sources")) {
-    const Json& sources = json.at("consumed_sources");
-    for (auto source = sources.begin(); source != sources.end(); ++source) {
-      manifest.consumed_sources[source.key()] = number(sources, source.key().c_str());
-    }
+  manifest.epoch = count_field(json, "epoch");
+  manifest.step = count_field(json, "step");
+  manifest.consumed_samples = count_field(json, "consumed_samples");
+  if (json.contains("consumed_sources")) manifest.consumed_sources = counts(json.at("consumed_sources"));
+  if (json.contains("blend_start")) {
+    const Json& start = json.at("blend_start");
+    manifest.blend_start = BlendStart{count_field(start, "samples"), counts(start.at("consumed"))};
   }
-  manifest.seed = number(json, "seed");
+  manifest.seed = count_field(json, "seed");
   if (json.contains("optimizer")) manifest.optimizer = optimizer_from(json.at("optimizer"));
   if (json.contains("eval_loss")) manifest.eval_loss = json.at("eval_loss").get<double>();
   if (const Json& spec = json.at("spec"); !spec.is_null()) manifest.spec_json = spec.dump();
@@ -128,7 +116,8 @@ Manifest manifest_from(const Json& json) {
   manifest.layout = {small_number(layout, "tp"), small_number(layout, "pp"), small_number(layout, "dp"),
                      small_number(layout, "zero")};
   for (const Json& file : json.at("files")) {
-    manifest.files.push_back({file.at("name").get<std::string>(), number(file, "bytes"), crc(file)});
+    manifest.files.push_back(
+        {file.at("name").get<std::string>(), count_field(file, "bytes"), crc_field(file, "crc32c")});
   }
   for (const Json& tensor : json.at("tensors")) manifest.tensors.push_back(tensor_from(tensor));
   return manifest;
@@ -249,6 +238,9 @@ absl::StatusOr<std::string> to_text(const Manifest& manifest, Cover cover) {
                          {"loss_scale", manifest.optimizer->loss_scale}};
   }
   if (!manifest.consumed_sources.empty()) json["consumed_sources"] = manifest.consumed_sources;
+  if (manifest.blend_start.has_value()) {
+    json["blend_start"] = {{"samples", manifest.blend_start->samples}, {"consumed", manifest.blend_start->consumed}};
+  }
   if (manifest.eval_loss.has_value()) json["eval_loss"] = *manifest.eval_loss;
   json["spec"] = spec;
   json["layout"] = {{"tp", manifest.layout.tp},
@@ -281,7 +273,7 @@ absl::StatusOr<Manifest> parse_manifest(std::string_view text, const std::string
   if (text.substr(sealed.size()) != expected) return bad("its bytes do not match its manifest_crc32c");
   try {
     const Json json = Json::parse(text);
-    const uint64_t version = number(json, "format_version");
+    const uint64_t version = count_field(json, "format_version");
     if (version > kFormatVersion) {
       return absl::FailedPreconditionError(absl::StrCat("manifest ", path, ": format_version ", version,
                                                         " is newer than the ", kFormatVersion, " that we know"));
@@ -291,7 +283,7 @@ absl::StatusOr<Manifest> parse_manifest(std::string_view text, const std::string
     return manifest;
   } catch (const Json::exception& error) {
     return bad(error.what());
-  } catch (const Malformed& error) {
+  } catch (const MalformedField& error) {
     return bad(error.what());
   }
 }

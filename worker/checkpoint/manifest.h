@@ -65,13 +65,22 @@ struct OptimizerState {
   bool operator==(const OptimizerState&) const = default;
 };
 
+// Where the blend of sources that the run has now began, when it was changed on the way.
+struct BlendStart {
+  uint64_t samples = 0;                      // Of the run, before it.
+  std::map<std::string, uint64_t> consumed;  // Of each source, by then; of those that it no longer has, too.
+  bool operator==(const BlendStart&) const = default;
+};
+
 struct Manifest {
   uint32_t format_version = kFormatVersion;
   std::string job;
   uint64_t epoch = 0;  // Allocation epoch that published it.
   uint64_t step = 0;
   uint64_t consumed_samples = 0;
-  std::map<std::string, uint64_t> consumed_sources;  // Samples of each source of the data, by name.
+  // Samples of each source of the data, by name, those that the run no longer has among them.
+  std::map<std::string, uint64_t> consumed_sources;
+  std::optional<BlendStart> blend_start;  // Absent: at the run's first sample.
   uint64_t seed = 0;
   std::optional<OptimizerState> optimizer;  // Absent in old manifests: every step was applied.
   std::optional<double> eval_loss;          // Of an evaluation behind this very step; finite.

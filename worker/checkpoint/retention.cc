@@ -135,7 +135,9 @@ absl::Status remove_checkpoint(FileSystem& files, const std::string& path, bool 
   if (auto status = remove_with_files(files, absl::StrCat(parent, "/", trash_name(name, 0))); !status.ok()) {
     return status;
   }
-  return discard(files, path, 0);
+  if (auto status = discard(files, path, 0); !status.ok()) return status;
+  const std::string run_dir = parent.substr(0, parent.find_last_of('/'));
+  return parent == checkpoints_dir(run_dir) ? correct_latest(files, run_dir) : absl::OkStatus();
 }
 
 }  // namespace telar::checkpoint

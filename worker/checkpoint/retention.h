@@ -47,7 +47,7 @@ absl::Status pin(FileSystem& files, const std::string& path);
 absl::Status unpin(FileSystem& files, const std::string& path);  // Also of one that is not pinned.
 
 // Removes one checkpoint at a person's wish. Without `force` FAILED_PRECONDITION when it is pinned, or when it is good
-// and no other one of its directory is, which is found out by reading.
+// and no other one of its directory is, which is found out by reading. LATEST does not go on naming it.
 absl::Status remove_checkpoint(FileSystem& files, const std::string& path, bool force);
 
 }  // namespace telar::checkpoint

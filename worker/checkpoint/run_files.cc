@@ -13,6 +13,7 @@ constexpr std::string_view kStep = "step-";
 constexpr std::string_view kTemp = ".tmp-step-";
 constexpr std::string_view kBoard = ".board-step-";
 constexpr std::string_view kTrash = ".trash-";
+constexpr uint64_t kMostLatestBytes = 1 << 10;
 
 std::optional<uint64_t> digits(std::string_view text) {
   uint64_t value = 0;
@@ -110,9 +111,24 @@ absl::Status sweep(FileSystem& files, const std::string& run_dir, uint64_t attem
 absl::Status point_latest(FileSystem& files, const std::string& run_dir, uint64_t step, uint64_t attempt) {
   const std::string parent = checkpoints_dir(run_dir);
   const std::string temp = absl::StrCat(parent, "/", std::string(kLatestTemp), "-", attempt);
-  auto status = write_file(files, temp, absl::StrCat(step_name(step), "\n"));
-  if (status.ok()) status = files.rename(temp, absl::StrCat(parent, "/", kLatestName));
+  const auto status =
+      publish_file(files, temp, absl::StrCat(parent, "/", kLatestName), absl::StrCat(step_name(step), "\n"));
   return status.ok() ? files.sync_directory(parent) : status;
+}
+
+absl::Status correct_latest(FileSystem& files, const std::string& run_dir) {
+  const std::string path = absl::StrCat(checkpoints_dir(run_dir), "/", kLatestName);
+  const auto named = read_file(files, path, kMostLatestBytes);
+  if (absl::IsNotFound(named.status())) return absl::OkStatus();
+  if (!named.ok()) return named.status();
+  const auto published = list_published(files, run_dir);
+  if (!published.ok()) return published.status();
+  const auto step = step_of(named->substr(0, named->find('\n')));
+  const auto is_named = [&](const Published& one) { return one.step == step; };
+  if (std::any_of(published->begin(), published->end(), is_named)) return absl::OkStatus();
+  if (!published->empty()) return point_latest(files, run_dir, published->front().step, 0);
+  const absl::Status status = files.remove_file(path);
+  return status.ok() ? files.sync_directory(checkpoints_dir(run_dir)) : status;
 }
 
 absl::StatusOr<std::vector<Published>> list_published(FileSystem& files, const std::string& run_dir) {

@@ -50,6 +50,9 @@ absl::Status sweep(FileSystem& files, const std::string& run_dir, uint64_t attem
 
 // Makes LATEST name the step, by a rename.
 absl::Status point_latest(FileSystem& files, const std::string& run_dir, uint64_t step, uint64_t attempt);
+// Behind the removal of a checkpoint: if LATEST names one that is not there, makes it name the newest that is, or takes
+// it away. A save that publishes meanwhile may be named by the next one only.
+absl::Status correct_latest(FileSystem& files, const std::string& run_dir);
 
 // The published directories of a run, newest first, good or not; none when there is no <run>/ckpt.
 absl::StatusOr<std::vector<Published>> list_published(FileSystem& files, const std::string& run_dir);

@@ -18,6 +18,7 @@
 #include "worker/convert/huggingface.h"
 #include "worker/convert/huggingface_config.h"
 #include "worker/convert/llmc.h"
+#include "worker/tokenizer/kind.h"
 
 namespace telar::convert {
 namespace {
@@ -180,21 +181,46 @@ class Conversion {
       const nlohmann::json index = {{"metadata", {{"total_size", converted_.bytes}}}, {"weight_map", map}};
       if (auto status = write_text(kIndexName, index.dump(2) + "\n"); !status.ok()) return status;
     }
-    auto status = write_text(kConfigName, config_text(from_.model, converted_.dtype, from_.end_of_document));
-    if (status.ok()) status = write_text(kGenerationConfigName, generation_config_text(from_.end_of_document));
-    return status.ok() ? copy_tokenizer() : status;
+    if (auto status = copy_tokenizer(); !status.ok()) return status;
+    const TokenIds ids = token_ids();
+    if (auto status = write_text(kConfigName, config_text(from_.model, converted_.dtype, ids)); !status.ok()) {
+      return status;
+    }
+    if (exists(absl::StrCat(temp_, "/", kGenerationConfigName))) return absl::OkStatus();  // Came with the tokenizer.
+    return write_text(kGenerationConfigName, generation_config_text(ids));
+  }
+
+  v1::TokenizerSpec tokenizer() const {
+    if (options_.tokenizer.empty()) return from_.tokenizer;
+    v1::TokenizerSpec given;
+    given.set_path(options_.tokenizer);
+    given.set_kind(tokenizer::kind_of(options_.tokenizer));
+    return given;
+  }
+
+  // The model's own, unless it is to have another tokenizer.
+  TokenIds token_ids() {
+    if (options_.tokenizer.empty() && from_.ids) return *from_.ids;
+    const v1::TokenizerSpec spec = tokenizer();
+    if (!has_tokenizer_ && spec.kind() != v1::TokenizerSpec::BYTE) return {};
+    auto ids = token_ids_of(spec);
+    if (ids.ok()) return *std::move(ids);
+    converted_.notes.push_back(absl::StrCat("no bos_token_id and eos_token_id: ", std::string(ids.status().message())));
+    return {};
   }
 
   // A given one must be there; one that the model tells of is worth a note when it is not, as it may be on another
-  // host.
+  // host. Which libraries read a kind: docs/formats/foreign_weights.md.
   absl::Status copy_tokenizer() {
-    const std::string& path = options_.tokenizer.empty() ? from_.tokenizer : options_.tokenizer;
+    const v1::TokenizerSpec spec = tokenizer();
+    const std::string& path = spec.path();
     if (path.empty()) {
       converted_.notes.emplace_back("no tokenizer: none is given, and none is known");
       return absl::OkStatus();
     }
+    const bool json = spec.kind() == v1::TokenizerSpec::HUGGING_FACE;
     const auto text = checkpoint::read_file(files_, path, kMostTokenizerBytes);
-    const bool good = text.ok() && text->starts_with("{");
+    const bool good = text.ok() && (!json || text->starts_with("{"));
     if (!good && options_.tokenizer.empty()) {
       converted_.notes.push_back(
           absl::StrCat("no tokenizer: ", path, text.ok() ? " is no tokenizer.json" : " cannot be read"));
@@ -202,7 +228,8 @@ class Conversion {
     }
     if (!text.ok()) return text.status();
     if (!good) return absl::InvalidArgumentError(absl::StrCat(path, ": no tokenizer.json: it does not begin with {"));
-    if (auto status = write_text("tokenizer.json", *text); !status.ok()) return status;
+    has_tokenizer_ = true;
+    if (auto status = write_text(json ? "tokenizer.json" : "tokenizer.model", *text); !status.ok()) return status;
     for (const char* name : kCompanions) {
       const auto companion =
           checkpoint::read_file(files_, absl::StrCat(parent_of(path), "/", name), kMostTokenizerBytes);
@@ -266,11 +293,7 @@ class Conversion {
     spec.mutable_precision()->set_compute(from_.dtype == backend::DType::kBF16  ? v1::BF16
                                           : from_.dtype == backend::DType::kF16 ? v1::FP16
                                                                                 : v1::FP32);
-    const std::string& tokenizer = options_.tokenizer.empty() ? from_.tokenizer : options_.tokenizer;
-    if (!tokenizer.empty()) {
-      spec.mutable_tokenizer()->set_kind(v1::TokenizerSpec::HUGGING_FACE);
-      spec.mutable_tokenizer()->set_path(tokenizer);
-    }
+    if (const v1::TokenizerSpec known = tokenizer(); !known.path().empty()) *spec.mutable_tokenizer() = known;
     google::protobuf::util::JsonPrintOptions options;
     options.preserve_proto_field_names = true;
     std::string text;
@@ -285,7 +308,8 @@ class Conversion {
   const ConvertOptions& options_;
   Converted converted_;
   Emitter emitter_;
-  bool begun_ = false;  // `temp_` is ours.
+  bool begun_ = false;          // `temp_` is ours.
+  bool has_tokenizer_ = false;  // Its file could be read.
   uint64_t done_ = 0;
 };
 

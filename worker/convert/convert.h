@@ -17,7 +17,7 @@ struct ConvertOptions {
   Format to = Format::kHuggingFace;
   std::optional<backend::DType> dtype;   // Default: OpenedModel::dtype. A checkpoint of ours is F32 always.
   uint64_t shard_bytes = 5'000'000'000;  // Of tensors in one file; a larger tensor has one of its own. Hugging Face.
-  std::string tokenizer;                 // A tokenizer.json to go with the weights; default: OpenedModel::tokenizer.
+  std::string tokenizer;                 // A file to go with the weights; default: that of OpenedModel::tokenizer.
   // Called as bytes are written; an error ends the conversion.
   std::function<absl::Status(uint64_t done, uint64_t total)> progress;
 };

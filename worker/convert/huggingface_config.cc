@@ -237,7 +237,12 @@ const char* torch_name(backend::DType dtype) {
   return dtype == backend::DType::kF16 ? "float16" : "float32";
 }
 
-Json id_or_null(int64_t id) { return id < 0 ? Json() : Json(id); }
+// Null where there is none: left out, transformers would take its own default.
+Json begin_of(const TokenIds& ids) { return ids.begin ? Json(*ids.begin) : Json(); }
+Json end_of(const TokenIds& ids) {
+  if (ids.end.empty()) return Json();
+  return ids.end.size() == 1 ? Json(ids.end[0]) : Json(ids.end);
+}
 
 }  // namespace
 
@@ -250,21 +255,22 @@ absl::StatusOr<v1::ModelSpec> parse_config(std::string_view text, const std::str
   return absl::FailedPreconditionError(absl::StrCat(path, ": ", absl::StrJoin(config.problems(), "; ")));
 }
 
-std::string config_text(const v1::ModelSpec& model, backend::DType dtype, int64_t end_of_text) {
+std::string config_text(const v1::ModelSpec& model, backend::DType dtype, const TokenIds& ids) {
   Json json = model.architecture() == v1::GPT2 ? gpt2_config(model) : llama_config(model);
   json["vocab_size"] = model.vocab();
   json["tie_word_embeddings"] = model.tied_head();
   json["initializer_range"] = model.init_stddev() > 0 ? model.init_stddev() : 0.02;
   json["torch_dtype"] = torch_name(dtype);
   json["use_cache"] = true;
-  json["bos_token_id"] = nullptr;
-  json["eos_token_id"] = id_or_null(end_of_text);
+  json["bos_token_id"] = begin_of(ids);
+  json["eos_token_id"] = end_of(ids);
   return json.dump(2) + "\n";
 }
 
-std::string generation_config_text(int64_t end_of_text) {
+std::string generation_config_text(const TokenIds& ids) {
   Json json = {{"_from_model_config", true}};
-  if (end_of_text >= 0) json["eos_token_id"] = end_of_text;
+  if (ids.begin) json["bos_token_id"] = begin_of(ids);
+  if (!ids.end.empty()) json["eos_token_id"] = end_of(ids);
   return json.dump(2) + "\n";
 }
 

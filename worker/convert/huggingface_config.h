@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "telar/v1/spec.pb.h"
 #include "worker/backend/dtype.h"
+#include "worker/convert/token_ids.h"
 
 namespace telar::convert {
 
@@ -16,8 +17,8 @@ namespace telar::convert {
 // cannot compute and that would change the numbers; DATA_LOSS for text that is no such configuration.
 absl::StatusOr<v1::ModelSpec> parse_config(std::string_view text, const std::string& path);
 
-// The reverse. `end_of_text` is the token id behind each document, -1: not known.
-std::string config_text(const v1::ModelSpec& model, backend::DType dtype, int64_t end_of_text);
-std::string generation_config_text(int64_t end_of_text);
+// The reverse.
+std::string config_text(const v1::ModelSpec& model, backend::DType dtype, const TokenIds& ids);
+std::string generation_config_text(const TokenIds& ids);
 
 }  // namespace telar::convert

@@ -13,27 +13,50 @@
 #include "worker/checkpoint/pieces.h"
 #include "worker/convert/huggingface.h"
 #include "worker/convert/llmc.h"
+#include "worker/data/prepared.h"
+#include "worker/data/token_source.h"
 #include "worker/model/parameters.h"
-#include "worker/tokenizer/tokenizer.h"
+#include "worker/tokenizer/kind.h"
 
 namespace telar::convert {
 namespace {
 
 using checkpoint::FileSystem;
 
-constexpr const char* kTokenizerName = "tokenizer.json";
+// Of a Hugging Face directory; the first that is there.
+constexpr const char* kTokenizerNames[] = {"tokenizer.json", "tokenizer.model"};
+constexpr uint64_t kMostTextBytes = uint64_t{64} << 20;
 
 backend::DType dtype_of(v1::Precision precision) {
   if (precision == v1::BF16) return backend::DType::kBF16;
   return precision == v1::FP16 ? backend::DType::kF16 : backend::DType::kF32;
 }
 
-// That of the spec, or the one that lies in its prepared data.
-std::string tokenizer_of(FileSystem& files, const v1::JobSpec& spec) {
-  if (spec.tokenizer().path().ends_with(".json")) return spec.tokenizer().path();
-  if (spec.data().format() != v1::DataSpec::PREPARED || spec.data().train().empty()) return "";
-  std::string path = absl::StrCat(spec.data().train(0), "/", kTokenizerName);
-  return files.open(path).ok() ? path : "";
+// That of the spec, or the one that its prepared data was made with.
+v1::TokenizerSpec tokenizer_of(FileSystem& files, const v1::JobSpec& spec) {
+  const v1::TokenizerSpec& named = spec.tokenizer();
+  const bool none = named.kind() == v1::TokenizerSpec::KIND_UNSPECIFIED || named.kind() == v1::TokenizerSpec::NONE;
+  if (!none || !named.path().empty() || spec.data().format() != v1::DataSpec::PREPARED) return named;
+  std::vector<std::string> paths(spec.data().train().begin(), spec.data().train().end());
+  for (const v1::DataSource& source : spec.data().sources()) {
+    paths.insert(paths.end(), source.train().begin(), source.train().end());
+  }
+  for (const std::string& path : paths) {
+    const auto directories = data::expand_paths({path});
+    for (const std::string& directory : directories.value_or(std::vector<std::string>())) {
+      const std::string described = absl::StrCat(directory, "/", data::kDatasetFile);
+      const auto text = checkpoint::read_file(files, described, kMostTextBytes);
+      const auto dataset = text.ok() ? data::parse_dataset(*text, described) : text.status();
+      if (dataset.ok()) return data::tokenizer_spec(directory, dataset->tokenizer);
+    }
+  }
+  return named;
+}
+
+// Of a Hugging Face directory, if it is one and can be read.
+std::optional<TokenIds> ids_of(FileSystem& files, const std::string& directory, const v1::ModelSpec& model) {
+  const auto text = checkpoint::read_file(files, absl::StrCat(directory, "/", kConfigName), kMostTextBytes);
+  return text.ok() ? token_ids_in_config(*text, model.vocab()) : std::nullopt;
 }
 
 absl::StatusOr<OpenedModel> open_telar(FileSystem& files, const std::string& path) {
@@ -59,7 +82,9 @@ absl::StatusOr<OpenedModel> open_telar(FileSystem& files, const std::string& pat
   if (opened.model.max_positions() == 0) opened.model.set_max_positions(spec.batch().sequence_length());
   opened.dtype = dtype_of(spec.precision().compute());
   opened.tokenizer = tokenizer_of(files, spec);
-  if (spec.tokenizer().kind() == v1::TokenizerSpec::BYTE) opened.end_of_document = tokenizer::kByteEndOfDocument;
+  if (!spec.checkpoint().init_from().empty()) {
+    opened.ids = ids_of(files, spec.checkpoint().init_from(), spec.model());
+  }
   opened.weights = *std::move(reader);
   return opened;
 }
@@ -72,8 +97,14 @@ absl::StatusOr<OpenedModel> open_foreign(FileSystem& files, const std::string& p
   opened.model = (*foreign)->model();
   opened.dtype = (*foreign)->dtype();
   if (format == Format::kHuggingFace) {
-    std::string tokenizer = absl::StrCat(path, "/", kTokenizerName);
-    if (files.open(tokenizer).ok()) opened.tokenizer = std::move(tokenizer);
+    opened.ids = ids_of(files, path, opened.model);
+    for (const char* name : kTokenizerNames) {
+      const std::string tokenizer = absl::StrCat(path, "/", name);
+      if (!files.open(tokenizer).ok()) continue;
+      opened.tokenizer.set_kind(tokenizer::kind_of(tokenizer));
+      opened.tokenizer.set_path(tokenizer);
+      break;
+    }
   }
   opened.weights = *std::move(foreign);
   return opened;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,7 @@
 #include "worker/backend/dtype.h"
 #include "worker/checkpoint/file_system.h"
 #include "worker/checkpoint/weight_source.h"
+#include "worker/convert/token_ids.h"
 
 namespace telar::convert {
 
@@ -31,8 +33,8 @@ struct OpenedModel {
   v1::ModelSpec model;                                // Complete.
   // What the weights are stored as, or of a run of ours what it computed with.
   backend::DType dtype = backend::DType::kF32;
-  std::string tokenizer;         // A tokenizer.json that goes with it, maybe; empty: not known.
-  int64_t end_of_document = -1;  // Token id; -1: not known.
+  v1::TokenizerSpec tokenizer;  // That goes with it, and may lie on another host; of no kind: not known.
+  std::optional<TokenIds> ids;  // As its own config.json tells them, or that of the model that the run started from.
 };
 
 // Everything about it is checked but the tensors' bytes. `files` must outlive the weights.

@@ -33,6 +33,10 @@ class MegatronShard {
   // The tokens [first, first + out.size()), which must exist. DATA_LOSS for an id outside [0, vocab), naming file, byte
   // offset, token, id and vocabulary.
   absl::Status read(uint64_t first, std::span<int32_t> out, int64_t vocab) const;
+  // Starts to bring these tokens, which must exist, to memory, without waiting.
+  void will_need(uint64_t first, uint64_t count) const {
+    bin_.will_need(first * size_of(type_), count * size_of(type_));
+  }
 
  private:
   MegatronShard(std::string path, std::string index_path, MappedFile bin, MappedFile idx);

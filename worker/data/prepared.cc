@@ -1,13 +1,13 @@
 #include "worker/data/prepared.h"
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "common/crc32c.h"
+#include "common/json_fields.h"
 #include "worker/data/mapped_file.h"
 #include "worker/data/sha256.h"
 #include "worker/data/sharded_source.h"
@@ -17,35 +17,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What reading JSON throws when a value is not what the format says. Caught in read_dataset.
-struct Malformed : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-uint64_t number(const Json& object, const char* key) {
-  const Json& value = object.at(key);
-  if (!value.is_number_unsigned()) throw Malformed(absl::StrCat(key, " is ", value.dump(), ", not a count"));
-  return value.get<uint64_t>();
-}
-
 int32_t id(const Json& object, const char* key) {
-  const uint64_t value = number(object, key);
-  if (value > INT32_MAX) throw Malformed(absl::StrCat(key, " is ", value, ", more than ", INT32_MAX));
+  const uint64_t value = count_field(object, key);
+  if (value > INT32_MAX) throw MalformedField(absl::StrCat(key, " is ", value, ", more than ", INT32_MAX));
   return static_cast<int32_t>(value);
-}
-
-uint32_t crc(const Json& object, const char* key) {
-  const auto text = object.at(key).get<std::string>();
-  const auto parsed = parse_crc(text);
-  if (!parsed) throw Malformed(absl::StrCat(key, " is ", text, ", not eight hex digits"));
-  return *parsed;
 }
 
 // A name inside the directory.
 std::string plain_name(const Json& object, const char* key) {
   auto name = object.at(key).get<std::string>();
   if (name.empty() || name[0] == '.' || name.find('/') != std::string::npos) {
-    throw Malformed(absl::StrCat(key, " is '", name, "', not a name in this directory"));
+    throw MalformedField(absl::StrCat(key, " is '", name, "', not a name in this directory"));
   }
   return name;
 }
@@ -73,7 +55,7 @@ TokenizerRecord tokenizer_from(const Json& json) {
   v1::TokenizerSpec::Kind known;
   if (!v1::TokenizerSpec::Kind_Parse(absl::AsciiStrToUpper(kind), &known) || known == v1::TokenizerSpec::NONE ||
       known == v1::TokenizerSpec::KIND_UNSPECIFIED) {
-    throw Malformed(absl::StrCat("tokenizer.kind is '", kind, "', which is not known"));
+    throw MalformedField(absl::StrCat("tokenizer.kind is '", kind, "', which is not known"));
   }
   record.spec.set_kind(known);
   record.hash = json.at("hash").get<std::string>();
@@ -81,8 +63,8 @@ TokenizerRecord tokenizer_from(const Json& json) {
   record.vocabulary = id(json, "vocabulary");
   record.end_of_document = id(json, "end_of_document");
   if (record.end_of_document >= record.vocabulary) {
-    throw Malformed(absl::StrCat("end_of_document is ", record.end_of_document, ", not below the vocabulary of ",
-                                 record.vocabulary));
+    throw MalformedField(absl::StrCat("end_of_document is ", record.end_of_document, ", not below the vocabulary of ",
+                                      record.vocabulary));
   }
   record.spec.set_end_of_document(json.value("end_of_document_text", ""));
   record.spec.set_pattern(json.value("pattern", ""));
@@ -97,47 +79,23 @@ TokenizerRecord tokenizer_from(const Json& json) {
 PreparedDataset dataset_from(const Json& json) {
   PreparedDataset dataset;
   dataset.tokenizer = tokenizer_from(json.at("tokenizer"));
-  dataset.documents = number(json, "documents");
-  dataset.tokens = number(json, "tokens");
-  dataset.text_bytes = number(json, "text_bytes");
+  dataset.documents = count_field(json, "documents");
+  dataset.tokens = count_field(json, "tokens");
+  dataset.text_bytes = count_field(json, "text_bytes");
   uint64_t documents = 0, tokens = 0;
   for (const Json& one : json.at("shards")) {
-    dataset.shards.push_back({plain_name(one, "name"), number(one, "documents"), number(one, "tokens"),
-                              number(one, "bin_bytes"), number(one, "idx_bytes"), crc(one, "bin_crc32c"),
-                              crc(one, "idx_crc32c")});
+    dataset.shards.push_back({plain_name(one, "name"), count_field(one, "documents"), count_field(one, "tokens"),
+                              count_field(one, "bin_bytes"), count_field(one, "idx_bytes"),
+                              crc_field(one, "bin_crc32c"), crc_field(one, "idx_crc32c")});
     documents += dataset.shards.back().documents;
     tokens += dataset.shards.back().tokens;
   }
-  if (dataset.shards.empty()) throw Malformed("shards is empty");
+  if (dataset.shards.empty()) throw MalformedField("shards is empty");
   if (documents != dataset.documents || tokens != dataset.tokens) {
-    throw Malformed(absl::StrCat("the shards have ", documents, " documents and ", tokens, " tokens together, not ",
-                                 dataset.documents, " and ", dataset.tokens));
+    throw MalformedField(absl::StrCat("the shards have ", documents, " documents and ", tokens,
+                                      " tokens together, not ", dataset.documents, " and ", dataset.tokens));
   }
   return dataset;
-}
-
-struct Found {
-  std::string directory;
-  PreparedDataset dataset;
-};
-
-// Of every directory; their tokenizers are one.
-absl::StatusOr<std::vector<Found>> read_all(const std::vector<std::string>& paths) {
-  auto directories = expand_paths(paths);
-  if (!directories.ok()) return directories.status();
-  std::vector<Found> all;
-  for (std::string& directory : *directories) {
-    auto dataset = read_dataset(directory);
-    if (!dataset.ok()) return dataset.status();
-    all.push_back({std::move(directory), *std::move(dataset)});
-    const TokenizerRecord &first = all.front().dataset.tokenizer, &now = all.back().dataset.tokenizer;
-    if (first.hash == now.hash && first.end_of_document == now.end_of_document) continue;
-    return absl::InvalidArgumentError(absl::StrCat("dataset ", all.back().directory, ": its tokenizer is ", now.hash,
-                                                   " with end of document ", now.end_of_document, ", but that of ",
-                                                   all.front().directory, " is ", first.hash, " with ",
-                                                   first.end_of_document));
-  }
-  return all;
 }
 
 }  // namespace
@@ -180,15 +138,18 @@ absl::StatusOr<PreparedDataset> read_dataset(const std::string& directory) {
   const auto file = MappedFile::open(path);
   if (!file.ok()) return file.status();
   const auto bytes = file->bytes();
-  const char* text = reinterpret_cast<const char*>(bytes.data());
+  return parse_dataset({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
+}
+
+absl::StatusOr<PreparedDataset> parse_dataset(std::string_view text, const std::string& path) {
   try {
-    const Json json = Json::parse(text, text + bytes.size());
-    const uint64_t version = number(json, "format_version");
+    const Json json = Json::parse(text);
+    const uint64_t version = count_field(json, "format_version");
     if (version != kDatasetVersion) {
-      throw Malformed(absl::StrCat("format_version is ", version, "; this program reads ", kDatasetVersion));
+      throw MalformedField(absl::StrCat("format_version is ", version, "; this program reads ", kDatasetVersion));
     }
     return dataset_from(json);
-  } catch (const std::exception& error) {  // Malformed, or one of the JSON library's.
+  } catch (const std::exception& error) {  // MalformedField, or one of the JSON library's.
     return absl::InvalidArgumentError(absl::StrCat("data file ", path, ": ", error.what()));
   }
 }
@@ -222,11 +183,32 @@ absl::StatusOr<std::vector<MegatronShard>> open_shards(const std::string& direct
   return shards;
 }
 
-absl::StatusOr<std::unique_ptr<TokenSource>> open_prepared(const std::vector<std::string>& paths, int64_t vocab) {
-  const auto found = read_all(paths);
-  if (!found.ok()) return found.status();
+absl::StatusOr<std::vector<PreparedDirectory>> read_prepared(const std::vector<std::string>& paths) {
+  auto directories = expand_paths(paths);
+  if (!directories.ok()) return directories.status();
+  std::vector<PreparedDirectory> all;
+  for (std::string& directory : *directories) {
+    const auto known = std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.path == directory; });
+    if (known != all.end()) {
+      all.push_back(*known);
+      continue;
+    }
+    auto dataset = read_dataset(directory);
+    if (!dataset.ok()) return dataset.status();
+    all.push_back({std::move(directory), *std::move(dataset)});
+    const TokenizerRecord &first = all.front().dataset.tokenizer, &now = all.back().dataset.tokenizer;
+    if (first.hash == now.hash && first.end_of_document == now.end_of_document) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "dataset ", all.back().path, ": its tokenizer is ", now.hash, " with end of document ", now.end_of_document,
+        ", but that of ", all.front().path, " is ", first.hash, " with ", first.end_of_document));
+  }
+  return all;
+}
+
+absl::StatusOr<std::unique_ptr<TokenSource>> open_prepared(const std::vector<PreparedDirectory>& directories,
+                                                           int64_t vocab) {
   std::vector<MegatronShard> all;
-  for (const auto& [directory, dataset] : *found) {
+  for (const auto& [directory, dataset] : directories) {
     if (vocab < dataset.tokenizer.vocabulary || vocab > INT32_MAX) {
       return absl::InvalidArgumentError(absl::StrCat("dataset ", directory, ": a vocabulary of ",
                                                      dataset.tokenizer.vocabulary,
@@ -239,10 +221,8 @@ absl::StatusOr<std::unique_ptr<TokenSource>> open_prepared(const std::vector<std
   return make_sharded_source(std::move(all), vocab);
 }
 
-absl::StatusOr<v1::TokenizerSpec> prepared_tokenizer(const std::vector<std::string>& paths) {
-  const auto found = read_all(paths);
-  if (!found.ok()) return found.status();
-  const auto& [directory, dataset] = found->front();
+absl::StatusOr<v1::TokenizerSpec> prepared_tokenizer(const std::vector<PreparedDirectory>& directories) {
+  const auto& [directory, dataset] = directories.front();
   v1::TokenizerSpec spec = tokenizer_spec(directory, dataset.tokenizer);
   const auto hash = tokenizer_hash(spec);
   if (!hash.ok()) return hash.status();
@@ -251,17 +231,15 @@ absl::StatusOr<v1::TokenizerSpec> prepared_tokenizer(const std::vector<std::stri
                                           kDatasetFile, " says ", dataset.tokenizer.hash));
 }
 
-absl::Status check_tokenizer(const std::vector<std::string>& paths, const v1::TokenizerSpec& spec) {
+absl::Status check_tokenizer(const std::vector<PreparedDirectory>& directories, const v1::TokenizerSpec& spec) {
   if (spec.kind() == v1::TokenizerSpec::KIND_UNSPECIFIED || spec.kind() == v1::TokenizerSpec::NONE) {
     return absl::OkStatus();
   }
-  const auto found = read_all(paths);
-  if (!found.ok()) return found.status();
   const auto hash = tokenizer_hash(spec);
   if (!hash.ok()) return hash.status();
-  const std::string& made_with = found->front().dataset.tokenizer.hash;
+  const std::string& made_with = directories.front().dataset.tokenizer.hash;
   if (*hash == made_with) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("dataset ", found->front().directory, ": made with tokenizer ",
+  return absl::InvalidArgumentError(absl::StrCat("dataset ", directories.front().path, ": made with tokenizer ",
                                                  made_with, ", but the job's is ", *hash));
 }
 

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/published_file.h"
 #include "worker/data/id_type.h"
 #include "worker/data/llmc_format.h"
 #include "worker/data/megatron_format.h"
-#include "worker/data/published_file.h"
 
 namespace telar::data {
 namespace {

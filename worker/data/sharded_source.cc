@@ -69,11 +69,30 @@ class ShardedSource : public TokenSource {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::unique_ptr<Documents>> documents(int32_t) const override {
-    return std::make_unique<ShardedDocuments>(parts_);
+  std::vector<std::string> files() const override {
+    std::vector<std::string> paths;
+    for (const Part& part : parts_) {
+      paths.push_back(part.shard.path());
+      paths.push_back(part.shard.index_path());
+    }
+    return paths;
+  }
+
+  void will_need(uint64_t first, uint64_t count) const override {
+    while (count > 0 && first < size_) {
+      const Part& part = part_of(parts_, first, &Part::begin);
+      const uint64_t within = first - part.begin, here = std::min(count, part.shard.tokens() - within);
+      part.shard.will_need(within, here);
+      first += here;
+      count -= here;
+    }
   }
 
  private:
+  absl::StatusOr<std::unique_ptr<Documents>> do_documents(int32_t, const IndexCache&) const override {
+    return std::make_unique<ShardedDocuments>(parts_);
+  }
+
   const std::vector<Part> parts_;  // Not empty, each with at least one token and one document.
   const uint64_t size_;
   const int64_t vocab_;

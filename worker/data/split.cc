@@ -25,11 +25,36 @@ class TokenHash {
 };
 
 void append(std::vector<TokenRange>& ranges, TokenRange range) {
+  if (range.count == 0) return;
   if (!ranges.empty() && ranges.back().first + ranges.back().count == range.first) {
     ranges.back().count += range.count;
   } else {
     ranges.push_back(range);
   }
+}
+
+// Numbers of the documents that have tokens and a hash below that, ascending.
+absl::StatusOr<std::vector<uint64_t>> documents_below(const TokenSource& source, const Documents& documents,
+                                                      uint64_t below, int32_t end_of_document) {
+  std::vector<uint64_t> found;
+  std::vector<int32_t> block(1u << 18);
+  uint64_t begin = 0, read_end = 0;  // `block` has the tokens up to read_end.
+  for (uint64_t index = 0; index < documents.count(); ++index) {
+    const uint64_t end = documents.end(index);
+    TokenHash hash;
+    for (uint64_t at = begin; at < end; ++at) {
+      const size_t within = at % block.size();
+      if (at == read_end) {
+        const size_t count = std::min<uint64_t>(block.size(), source.size() - at);
+        if (auto status = source.read(at, std::span(block).first(count)); !status.ok()) return status;
+        read_end += count;
+      }
+      if (block[within] != end_of_document) hash.add(block[within]);
+    }
+    if (end > begin && hash.value() < below) found.push_back(index);
+    begin = end;
+  }
+  return found;
 }
 
 }  // namespace
@@ -48,27 +73,22 @@ absl::StatusOr<Split> hold_out_tail(uint64_t tokens, double eval_fraction, uint3
 }
 
 absl::StatusOr<Split> hold_out_documents(const TokenSource& source, const Documents& documents, double eval_fraction,
-                                         int32_t end_of_document) {
+                                         int32_t end_of_document, const IndexCache& cache) {
   if (auto status = check_fraction(eval_fraction); !status.ok()) return status;
   const auto below = static_cast<uint64_t>(std::ldexp(eval_fraction, 64));
+  const std::string what = absl::StrCat("documents with hashes below ", below, " by ", end_of_document);
+  const auto held =
+      cache.numbers(source.files(), what, [&] { return documents_below(source, documents, below, end_of_document); });
+  if (!held.ok()) return held.status();
   Split split;
-  std::vector<int32_t> block(1u << 18);
-  uint64_t begin = 0, read_end = 0;  // `block` has the tokens up to read_end.
-  for (uint64_t index = 0; index < documents.count(); ++index) {
-    const uint64_t end = documents.end(index);
-    TokenHash hash;
-    for (uint64_t at = begin; at < end; ++at) {
-      const size_t within = at % block.size();
-      if (at == read_end) {
-        const size_t count = std::min<uint64_t>(block.size(), source.size() - at);
-        if (auto status = source.read(at, std::span(block).first(count)); !status.ok()) return status;
-        read_end += count;
-      }
-      if (block[within] != end_of_document) hash.add(block[within]);
-    }
-    if (end > begin) append(hash.value() < below ? split.eval : split.train, {begin, end - begin});
+  uint64_t begin = 0;
+  for (const uint64_t index : *held) {
+    const uint64_t first = index == 0 ? 0 : documents.end(index - 1), end = documents.end(index);
+    append(split.train, {begin, first - begin});
+    append(split.eval, {first, end - first});
     begin = end;
   }
+  append(split.train, {begin, source.size() - begin});
   if (split.eval.empty() || split.train.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("data has ", documents.count(), " documents: eval_fraction ",
                                                    eval_fraction, " holds ", split.eval.empty() ? "none" : "all",

@@ -24,6 +24,12 @@ struct Segment {
   Encoding encoding;
   uint64_t begin;  // Position of the first token in the whole source.
   uint64_t tokens;
+
+  // Of a token in the file.
+  uint64_t offset(uint64_t token) const {
+    if (encoding == Encoding::kBytesThenEnd) return token;
+    return kLlmcHeaderBytes + token * (encoding == Encoding::kU32 ? 4 : 2);
+  }
 };
 
 // Widens `count` little-endian tokens from `first` on; false when one is not below `limit`.
@@ -77,9 +83,28 @@ class SegmentedSource : public TokenSource {
     return for_each_block(below, [](uint64_t, std::span<const int32_t>) {});
   }
 
-  absl::StatusOr<std::unique_ptr<Documents>> documents(int32_t end_of_document) const override {
-    std::vector<uint64_t> ends;
+  std::vector<std::string> files() const override {
+    std::vector<std::string> paths;
+    for (const Segment& segment : segments_) paths.push_back(segment.path);
+    return paths;
+  }
+
+  void will_need(uint64_t first, uint64_t count) const override {
+    if (first >= size_) return;
+    count = std::min(count, size_ - first);
+    for (auto segment = segment_of(first); count > 0; ++segment) {
+      const uint64_t within = first - segment->begin, here = std::min(count, segment->tokens - within);
+      segment->file.will_need(segment->offset(within), segment->offset(within + here) - segment->offset(within));
+      first += here;
+      count -= here;
+    }
+  }
+
+ private:
+  absl::StatusOr<std::unique_ptr<Documents>> do_documents(int32_t end_of_document,
+                                                          const IndexCache& cache) const override {
     if (segments_.front().encoding == Encoding::kBytesThenEnd) {
+      std::vector<uint64_t> ends;
       for (const Segment& segment : segments_) ends.push_back(segment.begin + segment.tokens);
       return std::make_unique<ListedDocuments>(std::move(ends));
     }
@@ -89,6 +114,14 @@ class SegmentedSource : public TokenSource {
                        ": does not tell where documents end, nor does any token, as no "
                        "tokenizer.end_of_document is known"));
     }
+    const std::string what = absl::StrCat("ends of documents by ", end_of_document, ", vocabulary ", vocab_);
+    auto ends = cache.numbers(files(), what, [&] { return find_ends(end_of_document); });
+    if (!ends.ok()) return ends.status();
+    return std::make_unique<ListedDocuments>(*std::move(ends));
+  }
+
+  absl::StatusOr<std::vector<uint64_t>> find_ends(int32_t end_of_document) const {
+    std::vector<uint64_t> ends;
     bool begins = false;  // Documents begin with the token.
     const absl::Status status = for_each_block(vocab_, [&](uint64_t first, std::span<const int32_t> block) {
       if (first == 0) begins = block[0] == end_of_document;
@@ -100,23 +133,9 @@ class SegmentedSource : public TokenSource {
     });
     if (!status.ok()) return status;
     if (ends.empty() || ends.back() != size_) ends.push_back(size_);
-    return std::make_unique<ListedDocuments>(std::move(ends));
+    return ends;
   }
 
-  void will_need(uint64_t first, uint64_t count) const override {
-    if (first >= size_) return;
-    count = std::min(count, size_ - first);
-    for (auto segment = segment_of(first); count > 0; ++segment) {
-      const uint64_t within = first - segment->begin, here = std::min(count, segment->tokens - within);
-      const uint64_t width = segment->encoding == Encoding::kU32 ? 4 : segment->encoding == Encoding::kU16 ? 2 : 1;
-      const uint64_t header = segment->encoding == Encoding::kBytesThenEnd ? 0 : kLlmcHeaderBytes;
-      segment->file.will_need(header + within * width, here * width);
-      first += here;
-      count -= here;
-    }
-  }
-
- private:
   std::vector<Segment>::const_iterator segment_of(uint64_t position) const {
     return std::prev(std::upper_bound(segments_.begin(), segments_.end(), position,
                                       [](uint64_t at, const Segment& segment) { return at < segment.begin; }));
@@ -161,9 +180,10 @@ class SegmentedSource : public TokenSource {
                                  uint32_t limit) {
     const auto bad =
         std::find_if(ids.begin(), ids.end(), [limit](int32_t id) { return static_cast<uint32_t>(id) >= limit; });
-    return absl::DataLossError(absl::StrCat("data file ", segment.path, ": token ",
-                                            within + static_cast<uint64_t>(bad - ids.begin()), " has id ",
-                                            static_cast<uint32_t>(*bad), ", not below the vocabulary of ", limit));
+    const uint64_t token = within + static_cast<uint64_t>(bad - ids.begin());
+    return absl::DataLossError(absl::StrCat("data file ", segment.path, ": token ", token, " (offset ",
+                                            segment.offset(token), ") has id ", static_cast<uint32_t>(*bad),
+                                            ", not below the vocabulary of ", limit));
   }
 
   const std::vector<Segment> segments_;  // Not empty, each with at least one token, by `begin`.

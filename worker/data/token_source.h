@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "worker/data/index_cache.h"
 
 namespace telar::data {
 
@@ -34,11 +35,20 @@ class TokenSource {
   // Looks at every token now, at the cost of reading all files once, so that a vocabulary that is too small is found
   // before the run instead of during it. DATA_LOSS as of read().
   virtual absl::Status check_vocab(int64_t limit) const = 0;
-  // The documents, in order, for formats that tell or end each with the token `end_of_document` (-1: not known); may
-  // read all tokens once. FAILED_PRECONDITION where there is no telling.
-  virtual absl::StatusOr<std::unique_ptr<Documents>> documents(int32_t end_of_document) const = 0;
+  // The documents, in order, for formats that tell or end each with the token `end_of_document` (-1: not known); reads
+  // all tokens once where it has to and `cache` does not know. FAILED_PRECONDITION where there is no telling.
+  absl::StatusOr<std::unique_ptr<Documents>> documents(int32_t end_of_document,
+                                                       const IndexCache& cache = IndexCache()) const {
+    return do_documents(end_of_document, cache);
+  }
+  // Paths of all that tokens and documents are read from; none for what is not from files.
+  virtual std::vector<std::string> files() const { return {}; }
   // Asks the system to bring these tokens to memory, and does not wait for it. A hint: may do nothing.
   virtual void will_need(uint64_t /*first*/, uint64_t /*count*/) const {}
+
+ private:
+  virtual absl::StatusOr<std::unique_ptr<Documents>> do_documents(int32_t end_of_document,
+                                                                  const IndexCache& cache) const = 0;
 };
 
 // Both take paths and globs. A path that exists is taken as it stands, else it is a glob, expanded in the order of

@@ -2,13 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include "worker/metrics/families.h"
 
 namespace telar::metrics {
 namespace {
-
-prometheus::Family<prometheus::Gauge>& gauge(prometheus::Registry& registry, const char* name, const char* help) {
-  return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
-}
 
 std::string label(v1::FailureClass failure) {
   if (failure == v1::FAILURE_CLASS_UNSPECIFIED) return "none";
@@ -28,7 +25,12 @@ DaemonMetrics::DaemonMetrics(prometheus::Registry& registry, const std::string& 
       exits_(prometheus::BuildCounter()
                  .Name("telar_worker_rank_exits_total")
                  .Help("Ended rank processes by failure class; none: no failure.")
-                 .Register(registry)) {
+                 .Register(registry)),
+      lost_log_(prometheus::BuildCounter()
+                    .Name("telar_worker_log_lost_bytes_total")
+                    .Help("Bytes of ranks' logs that were given up before the coordinator had them.")
+                    .Register(registry)
+                    .Add({})) {
   gauge(registry, "telar_build_info", "Always 1; the labels say which build this is.")
       .Add({{"version", version}, {"program", "telar-worker"}, {"node", node}})
       .Set(1);

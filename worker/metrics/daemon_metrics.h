@@ -25,12 +25,14 @@ class DaemonMetrics {
   void set_ranks(const std::string& state, int count) { ranks_.Add({{"state", state}}).Set(count); }
   // Counts one rank's end; FAILURE_CLASS_UNSPECIFIED is class "none".
   void count_exit(v1::FailureClass failure);
+  void count_lost_log(uint64_t bytes) { lost_log_.Increment(static_cast<double>(bytes)); }
 
  private:
   prometheus::Gauge& connected_;
   prometheus::Gauge& heartbeat_;
   prometheus::Family<prometheus::Gauge>& ranks_;
   prometheus::Family<prometheus::Counter>& exits_;
+  prometheus::Counter& lost_log_;
 };
 
 }  // namespace telar::metrics

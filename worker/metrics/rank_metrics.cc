@@ -1,6 +1,7 @@
 #include "worker/metrics/rank_metrics.h"
 
 #include <cmath>
+#include "worker/metrics/families.h"
 
 namespace telar::metrics {
 namespace {
@@ -10,14 +11,6 @@ using prometheus::Family;
 using prometheus::Gauge;
 using prometheus::Histogram;
 using prometheus::Labels;
-
-Family<Gauge>& gauge(prometheus::Registry& registry, const char* name, const char* help) {
-  return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
-}
-
-Family<Counter>& counter(prometheus::Registry& registry, const char* name, const char* help) {
-  return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
-}
 
 // 1 ms to 2 minutes; a factor of about 1.5 keeps a quantile's error small where steps usually lie.
 const Histogram::BucketBoundaries kStepBuckets = {0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1,

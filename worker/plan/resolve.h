@@ -19,6 +19,12 @@ struct SpecProblem {
 // Idempotent: resolving a resolved spec changes nothing.
 std::vector<SpecProblem> resolve(v1::JobSpec& spec, v1::ResourceSpec::Kind default_kind);
 
+// What resolve() says of the fields of a spec's `scheduling` that may be changed later.
+std::vector<SpecProblem> check_scheduling(const v1::SchedulingSpec& scheduling);
+
+// What is wrong with spec.array of a spec that is not taken apart into tasks yet, before any of these is resolved.
+std::vector<SpecProblem> check_array(const v1::JobSpec& spec);
+
 // Logical parameters of a resolved spec's model; a tied head counts once.
 uint64_t parameter_count(const v1::ModelSpec& model);
 

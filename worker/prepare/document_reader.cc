@@ -9,7 +9,7 @@
 namespace telar::prepare {
 namespace {
 
-constexpr size_t kBlockBytes = size_t{1} << 18;
+constexpr size_t kReadBytes = size_t{1} << 18;
 
 std::string_view without_break(std::string_view line) {
   if (line.ends_with('\n')) line.remove_suffix(1);
@@ -22,7 +22,7 @@ bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n\v\
 }  // namespace
 
 DocumentReader::DocumentReader(const std::vector<Input>& inputs, TextSplit split, std::string separator, Position from)
-    : inputs_(inputs), split_(split), separator_(std::move(separator)), at_(from), block_(kBlockBytes) {
+    : inputs_(inputs), split_(split), separator_(std::move(separator)), at_(from), block_(kReadBytes) {
   for (uint64_t file = 0; file < from.file && file < inputs.size(); ++file) earlier_bytes_ += inputs[file].bytes;
 }
 

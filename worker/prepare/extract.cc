@@ -9,7 +9,7 @@
 namespace telar::prepare {
 namespace {
 
-using Json = nlohmann::json;
+using AnyJson = nlohmann::json;
 
 // Bytes of the well-formed sequence at the start of `text`; 0: there is none.
 size_t sequence_length(std::string_view text) {
@@ -30,7 +30,7 @@ size_t sequence_length(std::string_view text) {
 }
 
 // Listens to a JSON text and keeps the value of one member of the outermost object.
-class FieldReader : public nlohmann::json_sax<Json> {
+class FieldReader : public nlohmann::json_sax<AnyJson> {
  public:
   FieldReader(const std::string& field, std::string& text) : field_(field), text_(text) {}
 
@@ -137,7 +137,7 @@ std::optional<Fault> check_text(std::string_view text, uint64_t line) {
 std::optional<Fault> json_text(std::string_view json, const std::string& field, uint64_t line, std::string& text) {
   if (auto fault = check_text(json, line)) return fault;
   FieldReader reader(field, text);
-  Json::sax_parse(json.begin(), json.end(), &reader);
+  AnyJson::sax_parse(json.begin(), json.end(), &reader);
   auto fault = reader.fault();
   if (fault) fault->line = line;
   return fault;

@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "common/crc32c.h"
 #include "worker/data/prepared.h"
 #include "worker/data/sharded_source.h"
+#include "worker/prepare/prepare.h"
 
 namespace telar::prepare {
 namespace {
@@ -19,8 +19,6 @@ namespace fs = std::filesystem;
 // Ids from here on are taken for damage where no vocabulary is known: no tokenizer has as many.
 constexpr int64_t kMostVocabulary = int64_t{1} << 24;
 constexpr size_t kBlockTokens = size_t{1} << 18;
-
-enum class Format : uint8_t { kPrepared, kMegatron, kLlmc };
 
 struct Located {
   Format format = Format::kPrepared;
@@ -80,23 +78,23 @@ void count_file(const std::string& path, OpenData& data) {
   ++data.files;
 }
 
-absl::Status open_prepared(const std::vector<std::string>& directories, OpenData& data) {
+absl::Status open_prepared(const std::vector<std::string>& paths, OpenData& data) {
   data.format = "prepared";
-  auto source = data::open_prepared(directories, INT32_MAX);
+  const auto directories = data::read_prepared(paths);
+  if (!directories.ok()) return directories.status();
+  auto source = data::open_prepared(*directories, INT32_MAX);
   if (!source.ok()) return source.status();
   data.source = *std::move(source);
-  for (const std::string& directory : directories) {
-    const auto dataset = data::read_dataset(directory);
-    if (!dataset.ok()) return dataset.status();
-    data.vocabulary = dataset->tokenizer.vocabulary;
-    data.end_of_document = dataset->tokenizer.end_of_document;
-    data.text_bytes += dataset->text_bytes;
-    for (const data::ShardFiles& shard : dataset->shards) {
+  for (const auto& [path, dataset] : *directories) {
+    data.vocabulary = dataset.tokenizer.vocabulary;
+    data.end_of_document = dataset.tokenizer.end_of_document;
+    data.text_bytes += dataset.text_bytes;
+    for (const data::ShardFiles& shard : dataset.shards) {
       data.file_bytes += shard.bin_bytes + shard.idx_bytes;
       data.files += 2;
     }
   }
-  const auto spec = data::prepared_tokenizer(directories);
+  const auto spec = data::prepared_tokenizer(*directories);
   if (!spec.ok()) return absl::OkStatus();
   auto tokenizer = open_tokenizer(*spec);
   if (tokenizer.ok()) data.tokenizer = *std::move(tokenizer);
@@ -125,8 +123,6 @@ absl::Status open_files(const Located& located, const DataRequest& request, Open
   }
   return absl::OkStatus();
 }
-
-std::string crc_text(uint32_t crc) { return absl::StrFormat("%08x", crc); }
 
 absl::Status check_sum(const std::string& path, std::span<const std::byte> bytes, uint32_t told) {
   const uint32_t crc = crc32c(bytes);
@@ -169,7 +165,7 @@ absl::Status check_prepared(const std::string& directory) {
     auto status = check_shard((*shards)[i], dataset->shards[i], dataset->tokenizer);
     if (!status.ok()) return status;
   }
-  return data::prepared_tokenizer({directory}).status();
+  return data::prepared_tokenizer({{directory, *dataset}}).status();
 }
 
 // The length at or below which `share` of the documents lie.

@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "worker/data/published_file.h"
+#include "common/published_file.h"
 
 namespace telar::prepare {
 namespace {
@@ -62,7 +62,7 @@ absl::Status Output::take_up(nlohmann::ordered_json request) {
   bool others = false;
   for (const auto& entry : fs::directory_iterator(directory_, error)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with(data::kUnpublishedPrefix)) {
+    if (name.starts_with(kUnpublishedPrefix)) {
       std::error_code ignored;
       fs::remove(entry.path(), ignored);
     } else {
@@ -93,7 +93,7 @@ absl::Status Output::copy_tokenizer() {
   content << file.rdbuf();
   if (!file) return absl::NotFoundError(absl::StrCat("tokenizer ", source, ": cannot be read"));
   tokenizer_.spec.set_path(tokenizer_name(source));
-  return data::publish_file(directory_, tokenizer_.spec.path(), content.str());
+  return publish_file(directory_, tokenizer_.spec.path(), content.str());
 }
 
 absl::Status Output::add_document(std::span<const int32_t> ids, uint64_t text_bytes, Position after) {
@@ -165,12 +165,12 @@ absl::Status Output::finish() {
   if (auto status = close_shard(); !status.ok()) return status;
   if (options_.format == Format::kPrepared) {
     const data::PreparedDataset dataset{tokenizer_, state_.documents, state_.tokens, state_.text_bytes, state_.shards};
-    auto status = data::publish_file(directory_, data::kDatasetFile, data::dataset_text(dataset));
+    auto status = publish_file(directory_, data::kDatasetFile, data::dataset_text(dataset));
     if (!status.ok()) return status;
   }
   const std::string path = directory_ + "/" + kStateFile;
   if (::unlink(path.c_str()) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("remove ", path));
-  return data::sync_directory(directory_);
+  return sync_directory(directory_);
 }
 
 }  // namespace telar::prepare

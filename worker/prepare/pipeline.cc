@@ -84,10 +84,9 @@ Batch Pipeline::batch_of(const Chunk& chunk) const {
     item.fault = jsonl ? json_text(text, field_, piece.line, field_text) : check_text(text, piece.line);
     if (jsonl) text = field_text;
     if (!item.fault && !text.empty()) {
-      const std::vector<int32_t> ids = tokenizer_.encode(text);
-      batch.ids.insert(batch.ids.end(), ids.begin(), ids.end());
+      tokenizer_.append(text, {}, batch.ids);
       batch.ids.push_back(tokenizer_.end_of_document());
-      item.size = ids.size() + 1;
+      item.size = batch.ids.size() - item.begin;
       item.text_bytes = text.size();
     }
     batch.items.push_back(std::move(item));

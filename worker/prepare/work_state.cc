@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
-#include "worker/data/published_file.h"
+#include "common/published_file.h"
 
 namespace telar::prepare {
 namespace {
@@ -37,7 +37,7 @@ absl::Status save_state(const std::string& directory, const WorkState& state) {
                {"skipped", state.skipped},        {"skipped_bytes", state.skipped_bytes},
                {"shards", Json::array()}};
   for (const data::ShardFiles& shard : state.shards) json["shards"].push_back(to_json(shard));
-  return data::publish_file(directory, kStateFile, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+  return publish_file(directory, kStateFile, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 absl::StatusOr<std::optional<WorkState>> load_state(const std::string& directory) {

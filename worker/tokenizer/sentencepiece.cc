@@ -1,186 +1,18 @@
 // SentencePiece models, by our own code: the library's bundled copy of protobuf has the symbols of ours.
 #include <algorithm>
-#include <cfloat>
-#include <functional>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "worker/tokenizer/added_tokens.h"
 #include "worker/tokenizer/readers.h"
+#include "worker/tokenizer/scratch_pool.h"
+#include "worker/tokenizer/sentencepiece_cut.h"
 #include "worker/tokenizer/sentencepiece_model.h"
 #include "worker/tokenizer/unicode.h"
+#include "worker/tokenizer/word_cache.h"
 
 namespace telar::tokenizer {
 namespace {
-
-constexpr std::string_view kSpaceSymbol = "\u2581";
-
-// Bytes of the character at `at` by its first byte alone.
-size_t character_bytes(std::string_view text, size_t at) {
-  const auto lead = static_cast<unsigned char>(text[at]);
-  const size_t bytes = lead < 0xC0 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  return std::min(bytes, text.size() - at);
-}
-
-// Cuts normalized text into pieces; calls piece(text, id) in order.
-using PieceSink = std::function<void(std::string_view, int32_t)>;
-
-// The best path by the sum of the pieces' scores. Sums are in single precision, from the left, as the library's: ties
-// decide, and are frequent.
-class UnigramModel {
- public:
-  explicit UnigramModel(const SentencePieceModel& model) : model_(model) {
-    float least = FLT_MAX;
-    for (const auto& [text, id] : model.normal) {
-      trie_.insert(text, id);
-      const auto& piece = model.pieces[static_cast<size_t>(id)];
-      if (piece.type != SentencePieceModel::kNormal) continue;
-      least = std::min(least, piece.score);
-      most_ = std::max(most_, piece.score);
-    }
-    unknown_score_ = least - 10.0f;
-  }
-
-  void cut(std::string_view text, const PieceSink& sink) const {
-    std::vector<Node> nodes(text.size() + 1);
-    for (size_t begin = 0; begin < text.size();) {
-      const float before = nodes[begin].score;
-      const size_t character = character_bytes(text, begin);
-      bool single = false;
-      uint32_t at = 0;
-      for (size_t end = begin; end < text.size();) {
-        at = trie_.next(at, static_cast<unsigned char>(text[end++]));
-        if (at == 0) break;
-        const int32_t id = trie_.value(at);
-        if (id == ByteTrie::kNone) continue;
-        const auto& piece = model_.pieces[static_cast<size_t>(id)];
-        if (piece.type == SentencePieceModel::kUnused) continue;
-        const float score = piece.type == SentencePieceModel::kUserDefined
-                                ? static_cast<float>(end - begin) * most_ - 0.1f
-                                : piece.score;
-        offer(nodes[end], begin, id, score + before);
-        single = single || end - begin == character;
-      }
-      if (!single) offer(nodes[begin + character], begin, model_.unknown_id, unknown_score_ + before);
-      begin += character;
-    }
-    std::vector<std::pair<std::string_view, int32_t>> pieces;
-    for (size_t end = text.size(); end > 0; end = nodes[end].begin) {
-      pieces.emplace_back(text.substr(nodes[end].begin, end - nodes[end].begin), nodes[end].id);
-    }
-    for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece) sink(piece->first, piece->second);
-  }
-
- private:
-  struct Node {
-    size_t begin = 0;
-    float score = 0;
-    int32_t id = -1;  // Not reached.
-  };
-  static void offer(Node& node, size_t begin, int32_t id, float score) {
-    if (node.id == -1 || score > node.score) node = {begin, score, id};
-  }
-
-  const SentencePieceModel& model_;
-  ByteTrie trie_;
-  float most_ = FLT_MIN;
-  float unknown_score_;
-};
-
-// Merges neighbours whose joined text is the piece with the highest score, the leftmost of them first.
-class SentencePieceBpe {
- public:
-  explicit SentencePieceBpe(const SentencePieceModel& model) : model_(model) {}
-
-  void cut(std::string_view text, const PieceSink& sink) const {
-    Work work{text, {}, {}, {}};
-    for (size_t at = 0; at < text.size();) {
-      size_t end = 0;
-      const bool whole = model_.user_defined.longest(text, at, end) != ByteTrie::kNone;
-      if (!whole) end = at + character_bytes(text, at);
-      const size_t index = work.symbols.size();
-      work.symbols.push_back({at, end - at, index - 1, index + 1, whole});
-      at = end;
-    }
-    if (work.symbols.empty()) return;
-    work.symbols.front().previous = kNobody;
-    work.symbols.back().next = kNobody;
-    for (size_t index = 0; index < work.symbols.size(); ++index) note(work, index);
-    while (!work.heap.empty()) {
-      std::pop_heap(work.heap.begin(), work.heap.end(), later);
-      const Candidate candidate = work.heap.back();
-      work.heap.pop_back();
-      Symbol& left = work.symbols[candidate.left];
-      if (left.size == 0 || left.next != candidate.right) continue;
-      Symbol& right = work.symbols[left.next];
-      if (left.size + right.size != candidate.size) continue;
-      left.size += right.size;
-      right.size = 0;
-      left.next = right.next;
-      if (left.next != kNobody) work.symbols[left.next].previous = candidate.left;
-      if (left.previous != kNobody) note(work, left.previous);
-      note(work, candidate.left);
-    }
-    for (size_t index = 0; index != kNobody; index = work.symbols[index].next) {
-      emit(work, text.substr(work.symbols[index].begin, work.symbols[index].size), sink);
-    }
-  }
-
- private:
-  static constexpr size_t kNobody = SIZE_MAX;
-  struct Symbol {
-    size_t begin;
-    size_t size;
-    size_t previous;
-    size_t next;
-    bool whole;  // Never merged.
-  };
-  struct Candidate {
-    float score;
-    size_t left;
-    size_t right;
-    size_t size;
-  };
-  struct Work {
-    std::string_view text;
-    std::vector<Symbol> symbols;
-    std::vector<Candidate> heap;
-    std::unordered_map<std::string_view, size_t> cuts;  // Of pieces that are not to be used: the left part's size.
-  };
-  static bool later(const Candidate& a, const Candidate& b) {
-    return a.score != b.score ? a.score < b.score : a.left > b.left;
-  }
-
-  void note(Work& work, size_t index) const {
-    const Symbol& left = work.symbols[index];
-    if (left.next == kNobody || left.whole || work.symbols[left.next].whole) return;
-    const size_t size = left.size + work.symbols[left.next].size;
-    const std::string_view joined = work.text.substr(left.begin, size);
-    const auto found = model_.normal.find(joined);
-    if (found == model_.normal.end()) return;
-    const auto& piece = model_.pieces[static_cast<size_t>(found->second)];
-    work.heap.push_back({piece.score, index, left.next, size});
-    std::push_heap(work.heap.begin(), work.heap.end(), later);
-    if (piece.type == SentencePieceModel::kUnused) work.cuts[joined] = left.size;
-  }
-
-  void emit(const Work& work, std::string_view text, const PieceSink& sink) const {
-    const auto reserved = model_.reserved.find(text);
-    const auto normal = model_.normal.find(text);
-    const int32_t id = reserved != model_.reserved.end() ? reserved->second
-                       : normal != model_.normal.end()   ? normal->second
-                                                         : model_.unknown_id;
-    const auto cut = work.cuts.find(text);
-    if (model_.pieces[static_cast<size_t>(id)].type != SentencePieceModel::kUnused || cut == work.cuts.end()) {
-      sink(text, id);
-      return;
-    }
-    emit(work, text.substr(0, cut->second), sink);
-    emit(work, text.substr(cut->second), sink);
-  }
-
-  const SentencePieceModel& model_;
-};
 
 class SentencePieceTokenizer : public Tokenizer {
  public:
@@ -238,28 +70,89 @@ class SentencePieceTokenizer : public Tokenizer {
 
   int type(int32_t id) const { return model_.pieces[static_cast<size_t>(id)].type; }
 
+  struct Scratch {
+    std::string normalized;
+    std::vector<CutPiece> pieces;
+    std::vector<UnigramModel::Node> nodes;
+    SentencePieceBpe::Work work;
+    std::unique_ptr<WordCache> cache;  // Where words are cut by themselves.
+  };
+
   void do_encode(std::string_view text, const EncodeOptions& options, std::vector<int32_t>& ids) const override {
+    const auto scratch = scratches_.borrow([this] {
+      auto made = std::make_unique<Scratch>();
+      if (bpe_ && bpe_->cuts_words()) made->cache = std::make_unique<WordCache>();
+      return made;
+    });
     special_.split(
-        text, options.special_tokens, [&](std::string_view section) { encode_section(section, ids); },
+        text, options.special_tokens, [&](std::string_view section) { encode_section(section, *scratch, ids); },
         [&](int32_t id) { ids.push_back(id); });
   }
 
-  void encode_section(std::string_view text, std::vector<int32_t>& ids) const {
-    const std::string normalized = normalizer_->normalize(text);
+  void encode_section(std::string_view section, Scratch& scratch, std::vector<int32_t>& ids) const {
+    normalizer_->normalize(section, scratch.normalized);
+    std::string_view text = scratch.normalized;
     bool behind_unknown = false;
-    const PieceSink sink = [&](std::string_view piece, int32_t id) {
-      const bool unknown = id == model_.unknown_id;
+    if (unigram_) {
+      scratch.pieces.clear();
+      unigram_->cut(text, scratch.nodes, scratch.pieces);
+      append_pieces(text, scratch.pieces, behind_unknown, ids);
+    } else if (scratch.cache == nullptr) {
+      append_merged(text, scratch, behind_unknown, ids);
+    } else {
+      while (!text.empty()) {
+        const size_t size = word_size(text);
+        append_word(text.substr(0, size), scratch, behind_unknown, ids);
+        text.remove_prefix(size);
+      }
+    }
+  }
+
+  // Space symbols, and what is up to the next one.
+  static size_t word_size(std::string_view text) {
+    size_t at = 0;
+    while (text.substr(at).starts_with(kSpaceSymbol)) at += kSpaceSymbol.size();
+    return std::min(text.find(kSpaceSymbol, at), text.size());
+  }
+
+  void append_word(std::string_view word, Scratch& scratch, bool& behind_unknown, std::vector<int32_t>& ids) const {
+    if (word.size() > WordCache::kMostBytes) {
+      append_merged(word, scratch, behind_unknown, ids);
+      return;
+    }
+    const WordCache::Key key(word);
+    const size_t place = key.place();
+    if (scratch.cache->find(key, place, ids)) {
+      behind_unknown = false;
+      return;
+    }
+    const size_t before = ids.size();
+    append_merged(word, scratch, behind_unknown, ids);
+    // What is unknown depends on what is before it, unless it becomes bytes.
+    const auto is_unknown = [this](const CutPiece& piece) { return piece.id == model_.unknown_id; };
+    const bool alike = model_.byte_fallback || std::ranges::none_of(scratch.pieces, is_unknown);
+    if (alike) scratch.cache->put(key, place, std::span<const int32_t>(ids).subspan(before));
+  }
+
+  void append_merged(std::string_view text, Scratch& scratch, bool& behind_unknown, std::vector<int32_t>& ids) const {
+    scratch.pieces.clear();
+    bpe_->cut(text, scratch.work, scratch.pieces);
+    append_pieces(text, scratch.pieces, behind_unknown, ids);
+  }
+
+  void append_pieces(std::string_view text, std::span<const CutPiece> pieces, bool& behind_unknown,
+                     std::vector<int32_t>& ids) const {
+    for (const CutPiece& piece : pieces) {
+      const bool unknown = piece.id == model_.unknown_id;
       if (unknown && model_.byte_fallback) {
-        for (const char byte : piece) ids.push_back(model_.byte_ids[static_cast<unsigned char>(byte)]);
+        for (const char byte : text.substr(0, piece.size)) {
+          ids.push_back(model_.byte_ids[static_cast<unsigned char>(byte)]);
+        }
       } else if (!unknown || !behind_unknown) {  // A run of unknown pieces is one.
-        ids.push_back(id);
+        ids.push_back(piece.id);
       }
       behind_unknown = unknown;
-    };
-    if (unigram_) {
-      unigram_->cut(normalized, sink);
-    } else {
-      bpe_->cut(normalized, sink);
+      text.remove_prefix(piece.size);
     }
   }
 
@@ -304,7 +197,10 @@ class SentencePieceTokenizer : public Tokenizer {
       }
     }
     flush();
-    return denormalizer_ ? denormalizer_->normalize(text) : text;
+    if (!denormalizer_) return text;
+    std::string out;
+    denormalizer_->normalize(text, out);
+    return out;
   }
 
   static void append_piece(std::string_view piece, std::string& text) {
@@ -324,6 +220,7 @@ class SentencePieceTokenizer : public Tokenizer {
   std::optional<UnigramModel> unigram_;
   std::optional<SentencePieceBpe> bpe_;
   int32_t end_ = -1;
+  mutable ScratchPool<Scratch> scratches_;
 };
 
 }  // namespace

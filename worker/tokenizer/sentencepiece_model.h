@@ -14,6 +14,8 @@
 
 namespace telar::tokenizer {
 
+inline constexpr std::string_view kSpaceSymbol = "\u2581";  // Stands for a space.
+
 // Field numbers and defaults are those of sentencepiece_model.proto.
 struct SentencePieceModel {
   enum Type : uint8_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
@@ -57,7 +59,8 @@ class SentencePieceNormalizer {
   // they are.
   static absl::StatusOr<SentencePieceNormalizer> create(const SentencePieceModel::Normalization& rules,
                                                         bool whitespace_as_suffix, const ByteTrie& user_defined);
-  std::string normalize(std::string_view text) const;
+  // Makes `out` that of `text`.
+  void normalize(std::string_view text, std::string& out) const;
 
  private:
   SentencePieceNormalizer() = default;
@@ -65,9 +68,24 @@ class SentencePieceNormalizer {
   std::pair<std::string_view, size_t> prefix(std::string_view text) const;
   // The value of the longest key that `text` begins with, and its length, which is 0 if there is none.
   std::pair<uint32_t, size_t> longest(std::string_view text) const;
+  // Whether some key begins with `text`.
+  bool leads_on(std::string_view text) const;
+  static uint32_t offset(uint32_t unit);
+  uint32_t root() const;
+  // Goes on from `node` by `byte`: the unit there, or null.
+  const uint32_t* step(uint32_t& node, unsigned char byte) const;
+  void find_plain();
+  // Where `text`, at `at`, has the byte `at` as itself whatever comes behind it.
+  bool is_plain(std::string_view text, size_t at) const {
+    const uint8_t plain = plain_[static_cast<unsigned char>(text[at])];
+    return plain == kAlways ||
+           (plain == kBeforeAscii && (at + 1 == text.size() || static_cast<unsigned char>(text[at + 1]) < 0x80));
+  }
 
   std::vector<uint32_t> units_;  // A double array as Darts-clone lays it out.
   std::string replacements_;     // Ended by zeros; the values are positions in it.
+  enum Plain : uint8_t { kNever, kBeforeAscii, kAlways };
+  uint8_t plain_[256] = {};  // Bytes that prefix() leaves as they are.
   bool add_dummy_prefix_ = true;
   bool remove_extra_whitespaces_ = true;
   bool escape_whitespaces_ = true;

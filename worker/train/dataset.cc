@@ -17,24 +17,10 @@ namespace {
 
 using Paths = google::protobuf::RepeatedPtrField<std::string>;
 
-absl::StatusOr<std::unique_ptr<data::TokenSource>> open(const v1::DataSpec& spec, const Paths& paths, int64_t vocab) {
-  const std::vector<std::string> list(paths.begin(), paths.end());
-  switch (spec.format()) {
-    case v1::DataSpec::LLMC_BIN:
-      return data::open_llmc_bin(list, vocab);
-    case v1::DataSpec::MEGATRON:
-      return data::open_megatron(list, vocab);
-    case v1::DataSpec::PREPARED:
-      return data::open_prepared(list, vocab);
-    default:
-      return data::open_text(list, vocab);
-  }
-}
-
-// The tokenizer of a complete spec: the job's, or that of the prepared data, which has to be the same if both are told.
-absl::StatusOr<v1::TokenizerSpec> tokenizer_spec(const v1::JobSpec& spec) {
-  if (spec.data().format() != v1::DataSpec::PREPARED) return spec.tokenizer();
+// All directories of prepared data that the spec names, in its order; none for another format.
+absl::StatusOr<std::vector<data::PreparedDirectory>> read_prepared(const v1::JobSpec& spec) {
   std::vector<std::string> paths;
+  if (spec.data().format() != v1::DataSpec::PREPARED) return std::vector<data::PreparedDirectory>();
   const auto add = [&paths](const Paths& more) { paths.insert(paths.end(), more.begin(), more.end()); };
   add(spec.data().train());
   add(spec.data().eval());
@@ -42,9 +28,16 @@ absl::StatusOr<v1::TokenizerSpec> tokenizer_spec(const v1::JobSpec& spec) {
     add(source.train());
     add(source.eval());
   }
-  if (auto status = data::check_tokenizer(paths, spec.tokenizer()); !status.ok()) return status;
+  return data::read_prepared(paths);
+}
+
+// The tokenizer of a complete spec: the job's, or that of the prepared data, which has to be the same if both are told.
+absl::StatusOr<v1::TokenizerSpec> tokenizer_spec(const v1::JobSpec& spec,
+                                                 const std::vector<data::PreparedDirectory>& prepared) {
+  if (prepared.empty()) return spec.tokenizer();
+  if (auto status = data::check_tokenizer(prepared, spec.tokenizer()); !status.ok()) return status;
   if (spec.tokenizer().kind() == v1::TokenizerSpec::NONE) return spec.tokenizer();
-  return data::prepared_tokenizer(paths);
+  return data::prepared_tokenizer(prepared);
 }
 
 absl::Status open_tokenizer(const v1::TokenizerSpec& wanted, uint32_t model_vocab, Dataset& set) {
@@ -64,10 +57,14 @@ absl::Status open_tokenizer(const v1::TokenizerSpec& wanted, uint32_t model_voca
 
 class Opening {
  public:
-  Opening(const v1::JobSpec& spec, Dataset& set) : spec_(spec), data_(spec.data()), set_(set) {}
+  Opening(const v1::JobSpec& spec, const data::IndexCache& cache, Dataset& set)
+      : spec_(spec), data_(spec.data()), cache_(cache), set_(set) {}
 
   absl::Status run() {
-    const auto tokenizer = tokenizer_spec(spec_);
+    auto prepared = read_prepared(spec_);
+    if (!prepared.ok()) return prepared.status();
+    prepared_ = *std::move(prepared);
+    const auto tokenizer = tokenizer_spec(spec_, prepared_);
     if (!tokenizer.ok()) return tokenizer.status();
     const absl::Status opened = open_tokenizer(*tokenizer, spec_.model().vocab(), set_);
     if (!opened.ok()) return opened;
@@ -80,6 +77,7 @@ class Opening {
       only.set_weight(1);
       if (auto status = add(only, spec_.seed()); !status.ok()) return status;
     }
+    set_.named = !data_.sources().empty();
     for (const v1::DataSource& source : data_.sources()) {
       // By its name, so that its order stays when others come and go.
       const uint64_t seed = data::mix(spec_.seed() ^ data::mix(model::tensor_stream(source.name())));
@@ -102,12 +100,43 @@ class Opening {
     return data_.reset_at_documents() || data_.mask_document_starts() || data_.rows() == v1::DataSpec::DOCUMENT;
   }
 
+  absl::StatusOr<std::unique_ptr<data::TokenSource>> open(const Paths& paths) const {
+    const std::vector<std::string> list(paths.begin(), paths.end());
+    const int64_t vocab = spec_.model().vocab();
+    switch (data_.format()) {
+      case v1::DataSpec::LLMC_BIN:
+        return data::open_llmc_bin(list, vocab);
+      case v1::DataSpec::MEGATRON:
+        return data::open_megatron(list, vocab);
+      case v1::DataSpec::PREPARED:
+        return open_prepared(list);
+      default:
+        return data::open_text(list, vocab);
+    }
+  }
+
+  // Of what was read already.
+  absl::StatusOr<std::unique_ptr<data::TokenSource>> open_prepared(const std::vector<std::string>& paths) const {
+    const auto wanted = data::expand_paths(paths);
+    if (!wanted.ok()) return wanted.status();
+    std::vector<data::PreparedDirectory> directories;
+    for (const std::string& path : *wanted) {
+      const auto is_it = [&](const data::PreparedDirectory& one) { return one.path == path; };
+      const auto found = std::find_if(prepared_.begin(), prepared_.end(), is_it);
+      if (found == prepared_.end()) {
+        return absl::NotFoundError(absl::StrCat("dataset ", path, ": was not there a moment ago"));
+      }
+      directories.push_back(*found);
+    }
+    return data::open_prepared(directories, spec_.model().vocab());
+  }
+
   absl::StatusOr<const Dataset::Opened*> open_files(const Paths& paths, bool with_documents) {
-    auto tokens = open(data_, paths, spec_.model().vocab());
+    auto tokens = open(paths);
     if (!tokens.ok()) return tokens.status();
     Dataset::Opened opened{*std::move(tokens), nullptr};
     if (with_documents) {
-      auto documents = opened.tokens->documents(end_of_document_);
+      auto documents = opened.tokens->documents(end_of_document_, cache_);
       if (!documents.ok()) return documents.status();
       opened.documents = *std::move(documents);
     }
@@ -119,7 +148,7 @@ class Opening {
     if (data_.split() != v1::DataSpec::DOCUMENTS) {
       return data::hold_out_tail(train.tokens->size(), data_.eval_fraction(), spec_.batch().sequence_length());
     }
-    return data::hold_out_documents(*train.tokens, *train.documents, data_.eval_fraction(), end_of_document_);
+    return data::hold_out_documents(*train.tokens, *train.documents, data_.eval_fraction(), end_of_document_, cache_);
   }
 
   absl::Status add(const v1::DataSource& source, uint64_t seed) {
@@ -178,7 +207,7 @@ class Opening {
     const uint64_t samples = spec_.schedule().steps() * spec_.batch().global();
     const std::vector<double> epochs = set_.train->epochs(samples);
     // Held-out data is mixed as what is trained on, as far as it goes, but something of each source.
-    const std::vector<uint64_t> counts = set_.train->consumed(spec_.eval().sequences());
+    const std::vector<uint64_t> counts = set_.train->blend().counts(spec_.eval().sequences());
     const uint64_t least = spec_.eval().sequences() > 0 ? 1 : 0;
     for (size_t i = 0; i < weights_.size(); ++i) {
       set_.sources[i].set_share(set_.train->blend().share(i));
@@ -190,7 +219,9 @@ class Opening {
 
   const v1::JobSpec& spec_;
   const v1::DataSpec& data_;
+  const data::IndexCache& cache_;
   Dataset& set_;
+  std::vector<data::PreparedDirectory> prepared_;
   int32_t end_of_document_ = -1;
   std::vector<double> weights_;
   std::vector<data::Sampler> train_rows_;
@@ -198,9 +229,9 @@ class Opening {
 
 }  // namespace
 
-absl::StatusOr<Dataset> open_dataset(const v1::JobSpec& spec) {
+absl::StatusOr<Dataset> open_dataset(const v1::JobSpec& spec, const data::IndexCache& cache) {
   Dataset set;
-  const absl::Status status = Opening(spec, set).run();
+  const absl::Status status = Opening(spec, cache, set).run();
   if (!status.ok()) return with_class(v1::DATA, status);
   return set;
 }

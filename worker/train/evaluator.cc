@@ -1,5 +1,7 @@
 #include "worker/train/evaluator.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <optional>
 #include <span>
@@ -61,6 +63,24 @@ absl::StatusOr<EvalResult> evaluate(Replica& replica, const std::vector<EvalPart
   result.loss = valid > 0 ? loss / valid : 0;
   result.tokens = static_cast<uint64_t>(valid);
   return result;
+}
+
+v1::EvalReport report_of(const EvalResult& result, uint64_t step, double seconds) {
+  v1::EvalReport report;
+  report.set_step(step);
+  report.set_loss(result.loss);
+  report.set_tokens(result.tokens);
+  report.set_seconds(seconds);
+  spdlog::info("step {}: held-out loss {:.4f} over {} tokens", step, result.loss, result.tokens);
+  for (const EvalResult::Part& part : result.parts) {
+    if (result.parts.size() == 1) break;
+    v1::SourceLoss& source = *report.add_sources();
+    source.set_name(part.source);
+    source.set_loss(part.loss);
+    source.set_tokens(part.tokens);
+    spdlog::info("  of {}: {:.4f} over {} tokens", part.source, part.loss, part.tokens);
+  }
+  return report;
 }
 
 }  // namespace telar::train

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "telar/v1/rank.pb.h"
 #include "worker/train/dataset.h"
 #include "worker/train/replica.h"
 
@@ -28,5 +29,8 @@ struct EvalResult {
 // Whoever's `stop` turns true stops all of them behind the same batch.
 absl::StatusOr<EvalResult> evaluate(Replica& replica, const std::vector<EvalPart>& parts,
                                     const std::atomic<bool>& stop);
+
+// What is told of an evaluation behind `step`; logs it, too.
+v1::EvalReport report_of(const EvalResult& result, uint64_t step, double seconds);
 
 }  // namespace telar::train

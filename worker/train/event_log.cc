@@ -6,11 +6,16 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "worker/train/failure.h"
 
 namespace telar::train {
+namespace {
+constexpr size_t kMostWaiting = 4 << 20;
+constexpr std::chrono::milliseconds kLook(100);
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<EventLog>> EventLog::open(const std::string& path) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
@@ -30,13 +35,28 @@ absl::Status EventLog::write(v1::RankEvent event) {
   const auto printed = google::protobuf::util::MessageToJsonString(event, &line, options);
   if (!printed.ok()) return absl::InternalError(absl::StrCat("event as JSON: ", printed.message().ToString()));
   line += '\n';
-  ssize_t written = 0;
-  do {
-    written = ::write(fd_, line.data(), line.size());
-  } while (written < 0 && errno == EINTR);
-  if (written != static_cast<ssize_t>(line.size())) {
-    const int problem = written < 0 ? errno : ENOSPC;
-    return with_class(v1::STORAGE, absl::ErrnoToStatus(problem, absl::StrCat("cannot append to ", path_)));
+  std::unique_lock lock(mutex_);
+  if (!event.has_step() || waiting_.size() < kMostWaiting) waiting_ += line;
+  absl::Status status = flush();
+  if (!event.has_finished() && !event.has_failure()) return status;
+  // Nobody hears of it later.
+  for (auto left = patience_; status.ok() && !waiting_.empty() && left.count() > 0; left -= kLook) {
+    std::this_thread::sleep_for(kLook);
+    status = flush();
+  }
+  if (!status.ok() || waiting_.empty()) return status;
+  return with_class(v1::STORAGE, absl::ErrnoToStatus(ENOSPC, absl::StrCat("cannot append to ", path_)));
+}
+
+absl::Status EventLog::flush() {
+  while (!waiting_.empty()) {
+    const ssize_t written = ::write(fd_, waiting_.data(), waiting_.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && (errno == ENOSPC || errno == EDQUOT)) return absl::OkStatus();
+    if (written < 0) {
+      return with_class(v1::STORAGE, absl::ErrnoToStatus(errno, absl::StrCat("cannot append to ", path_)));
+    }
+    waiting_.erase(0, static_cast<size_t>(written));
   }
   return absl::OkStatus();
 }

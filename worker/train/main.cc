@@ -16,6 +16,7 @@
 #include "worker/metrics/exit_codes.h"
 #include "worker/train/event_log.h"
 #include "worker/train/failure.h"
+#include "worker/train/rank_log.h"
 #include "worker/train/run.h"
 
 namespace {
@@ -83,7 +84,7 @@ int main(int argc, char** argv) {
     std::cerr << kUsage;
     return telar::metrics::exit_code(telar::v1::CONFIG);
   }
-  telar::init_logging("telar-rank", "info");
+  telar::train::init_rank_logging("telar-rank");
   auto events = telar::train::EventLog::open(arguments.events);
   if (!events.ok()) {
     spdlog::error("{}", std::string(events.status().message()));

@@ -9,12 +9,16 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "absl/strings/str_cat.h"
+#include "common/published_file.h"
 #include "worker/train/failure.h"
 
 namespace telar::train {
 namespace {
+
+constexpr const char* kName = "metrics.jsonl";
 
 // JSON knows no NaN.
 nlohmann::json number(double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr); }
@@ -24,21 +28,19 @@ absl::Status storage_error(int problem, const std::string& path) {
 }
 
 // Keeps the lines up to `step`; a torn last line of a crash goes too.
-absl::Status cut_after(const std::string& path, uint64_t step) {
-  std::ifstream in(path);
+absl::Status cut_after(const std::string& run_dir, uint64_t step) {
+  std::ifstream in(absl::StrCat(run_dir, "/", kName));
   if (!in) return absl::OkStatus();  // None yet.
-  const std::string temporary = path + ".tmp";
-  std::ofstream out(temporary, std::ios::trunc);
-  for (std::string line; std::getline(in, line);) {
+  auto kept = PublishedFile::create(run_dir, kName);
+  absl::Status status = kept.status();
+  for (std::string line; status.ok() && std::getline(in, line);) {
     const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
     if (json.is_discarded() || !json.is_object() || json.value("step", uint64_t{0}) > step) continue;
-    out << line << '\n';
+    line += '\n';
+    status = (*kept)->append(std::as_bytes(std::span(line)));
   }
-  out.close();
-  if (!out) return storage_error(errno, temporary);
-  std::error_code error;
-  std::filesystem::rename(temporary, path, error);
-  return error ? storage_error(error.value(), path) : absl::OkStatus();
+  if (status.ok()) status = (*kept)->publish();
+  return with_class(v1::STORAGE, status);
 }
 
 }  // namespace
@@ -47,8 +49,8 @@ absl::StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::open(const std::string
   std::error_code error;
   std::filesystem::create_directories(run_dir, error);
   if (error) return storage_error(error.value(), run_dir);
-  const std::string path = run_dir + "/metrics.jsonl";
-  const absl::Status status = cut_after(path, start_step);
+  const std::string path = absl::StrCat(run_dir, "/", kName);
+  const absl::Status status = cut_after(run_dir, start_step);
   if (!status.ok()) return status;
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (fd < 0) return storage_error(errno, path);
@@ -80,6 +82,7 @@ absl::Status MetricsFile::write(const v1::EvalReport& eval) {
   line["step"] = eval.step();
   line["eval_loss"] = number(eval.loss());
   line["eval_tokens"] = eval.tokens();
+  for (const v1::SourceLoss& source : eval.sources()) line["eval_sources"][source.name()] = number(source.loss());
   return append(line.dump());
 }
 

@@ -42,13 +42,14 @@ class GrpcStore final : public backend::KeyValueStore {
   // The coordinator may restart meanwhile: it keeps the keys, so the same call is made again until the deadline.
   template <typename Rpc>
   static absl::Status call(std::chrono::milliseconds timeout, Rpc rpc) {
-    const auto deadline = std::chrono::system_clock::now() + timeout;
+    using Steady = std::chrono::steady_clock;  // The wall's clock may be set meanwhile.
+    const auto deadline = Steady::now() + timeout;
     for (;;) {
       grpc::ClientContext context;
       context.set_wait_for_ready(true);
-      context.set_deadline(deadline);
+      context.set_deadline(std::chrono::system_clock::now() + (deadline - Steady::now()));
       const absl::Status status = from_grpc(rpc(&context));
-      if (!absl::IsUnavailable(status) || std::chrono::system_clock::now() >= deadline) return status;
+      if (!absl::IsUnavailable(status) || Steady::now() >= deadline) return status;
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
   }

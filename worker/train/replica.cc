@@ -121,9 +121,9 @@ absl::Status Replica::build_buffers() {
   std::vector<Tensor> inputs = {program.inputs, program.targets, program.optimizer.step_scalars, program.stop};
   if (program.starts.defined()) inputs.push_back(program.starts);
   auto buffers =
-      StepBuffers::create(device_, *train_->executor, std::move(inputs),
-                          {program.loss, program.optimizer.grad_norm, program.valid, program.state.loss_scale(),
-                           program.state.step.slice(backend::kSkipped, {1}), program.stop});
+      engine::StepBuffers::create(device_, *train_->executor, std::move(inputs),
+                                  {program.loss, program.optimizer.grad_norm, program.valid, program.state.loss_scale(),
+                                   program.state.step.slice(backend::kSkipped, {1}), program.stop});
   if (!buffers.ok()) return buffers.status();
   buffers_ = *std::move(buffers);
   return absl::OkStatus();
@@ -134,20 +134,26 @@ Replica::~Replica() {
   if (in_flight() > 0) (void)train_->executor->wait();
 }
 
-absl::Status Replica::prepare_snapshots(std::span<const parallel::Piece> share, uint64_t available_bytes) {
+constexpr auto kSavedKinds = static_cast<size_t>(Replica::Kind::kGrad);  // Those before it.
+
+absl::Status Replica::prepare_snapshots(std::span<const parallel::Piece> share) {
   if (absl::Status idle = check_idle("prepare_snapshots"); !idle.ok()) return idle;
   const Tensor& step = train_->recorded->state.step;
-  const Snapshot::Sources sources{.kinds = static_cast<size_t>(Kind::kGrad),  // Those before it.
+  const Snapshot::Sources sources{.kinds = kSavedKinds,
                                   .locate =
                                       [this](size_t kind, const parallel::Piece& piece) {
                                         return train_->executor->address(tensor_of(static_cast<Kind>(kind), piece));
                                       },
                                   .extra = {train_->executor->address(step), step.bytes()}};
-  auto snapshot = Snapshot::create(device_, share, sources, available_bytes);
+  auto snapshot = Snapshot::create(device_, share, sources);
   if (!snapshot.ok()) return snapshot.status();
   snapshot_ = *std::move(snapshot);
   train_->executor->set_gate(&snapshot_->copy().gate());
   return absl::OkStatus();
+}
+
+uint64_t Replica::snapshot_bytes(std::span<const parallel::Piece> share) const {
+  return Snapshot::bytes_of(share, kSavedKinds, train_->recorded->state.step.bytes());
 }
 
 absl::Status Replica::take_snapshot() {
@@ -188,7 +194,7 @@ absl::Status Replica::masters_changed() {
 
 absl::Status Replica::submit_step(uint64_t step, std::span<const int32_t> inputs, std::span<const int32_t> targets,
                                   bool stop, std::span<const int32_t> starts) {
-  if (in_flight() == StepBuffers::kSlots) return check_idle("submit_step");
+  if (in_flight() == engine::StepBuffers::kSlots) return check_idle("submit_step");
   const uint64_t count = submitted_ + 1;
   const bool closed = snapshot_ != nullptr && snapshot_->copy().gate().closed();
   if (closed && held_ > finished_) {  // The gate remembers one.
@@ -213,7 +219,7 @@ absl::Status Replica::submit_step(uint64_t step, std::span<const int32_t> inputs
   buffers_->input<float>(count, kStop)[0] = stop ? 1.0f : 0.0f;
 
   buffers_->send(count);
-  step_numbers_[count % StepBuffers::kSlots] = step;
+  step_numbers_[count % engine::StepBuffers::kSlots] = step;
   submitted_ = count;
   if (closed) held_ = count;
   engine::RunObserver* const observer = std::exchange(observer_, nullptr);
@@ -251,7 +257,7 @@ absl::StatusOr<StepResult> Replica::finish_step() {
 absl::Status Replica::failed_step(const absl::Status& seen) {
   absl::Status cause = train_->executor->wait();
   if (cause.ok()) cause = seen.ok() ? absl::InternalError("did not run") : seen;
-  const auto number = [&](uint64_t count) { return step_numbers_[count % StepBuffers::kSlots]; };
+  const auto number = [&](uint64_t count) { return step_numbers_[count % engine::StepBuffers::kSlots]; };
   const uint64_t failed = train_->executor->good_runs() + 1;
   const uint64_t first = failed <= submitted_ ? failed : finished_ + 1;
   const uint64_t last = failed <= submitted_ ? failed : submitted_;

@@ -12,9 +12,9 @@
 #include "absl/status/statusor.h"
 #include "worker/backend/device.h"
 #include "worker/engine/executor.h"
+#include "worker/engine/step_buffers.h"
 #include "worker/plan/programs.h"
 #include "worker/train/snapshot.h"
-#include "worker/train/step_buffers.h"
 
 namespace telar::train {
 
@@ -97,9 +97,9 @@ class Replica {
   std::vector<parallel::Piece> pieces() const { return shape_.pieces(); }
   absl::Status read(Kind kind, const parallel::Piece& piece, std::span<float> out) const;
   absl::Status write(Kind kind, const parallel::Piece& piece, std::span<const float> values);
-  // Takes the host memory that snapshots of these of pieces() need, of which `available_bytes` are free; once, before
-  // the first step. RESOURCE_EXHAUSTED as Snapshot::create().
-  absl::Status prepare_snapshots(std::span<const parallel::Piece> share, uint64_t available_bytes);
+  // Takes the host memory that snapshots of these of pieces() need, so many bytes; once, before the first step.
+  absl::Status prepare_snapshots(std::span<const parallel::Piece> share);
+  uint64_t snapshot_bytes(std::span<const parallel::Piece> share) const;
   // Behind the last step that was submitted: begins to copy masters, moments (by their number in Kind) and the step
   // state. Steps go on meanwhile. Whoever reads the snapshot before must be done.
   absl::Status take_snapshot();
@@ -138,11 +138,11 @@ class Replica {
   const Execution execution_;
   engine::RunObserver* observer_ = nullptr;
   std::unique_ptr<Prepared<plan::TrainProgram>> train_;
-  std::unique_ptr<StepBuffers> buffers_;
-  std::unique_ptr<Snapshot> snapshot_;                        // Its gate is the executor's.
-  uint64_t held_ = 0;                                         // The step, by count, that found the gate closed last.
-  uint64_t submitted_ = 0, finished_ = 0;                     // Steps, counted from 1.
-  std::array<uint64_t, StepBuffers::kSlots> step_numbers_{};  // By count, as the slots.
+  std::unique_ptr<engine::StepBuffers> buffers_;
+  std::unique_ptr<Snapshot> snapshot_;     // Its gate is the executor's.
+  uint64_t held_ = 0;                      // The step, by count, that found the gate closed last.
+  uint64_t submitted_ = 0, finished_ = 0;  // Steps, counted from 1.
+  std::array<uint64_t, engine::StepBuffers::kSlots> step_numbers_{};  // By count, as the slots.
   std::unique_ptr<Prepared<plan::EvalProgram>> eval_;
   std::unique_ptr<Prepared<plan::LogitsProgram>> logits_;  // Made at its first use.
   bool asked_to_stop_ = false;

@@ -13,6 +13,7 @@
 #include "worker/engine/digest.h"
 #include "worker/optim/schedule.h"
 #include "worker/plan/resolve.h"
+#include "worker/train/blend_position.h"
 #include "worker/train/coordinator_commit.h"
 #include "worker/train/dataset.h"
 #include "worker/train/evaluator.h"
@@ -128,7 +129,10 @@ class Run {
   }
 
   absl::Status build() {
-    auto dataset = open_dataset(spec_);
+    // One rank of each node writes it, as nodes need not see the same files.
+    const bool writes = plan_.node_ranks().empty() || plan_.node_ranks(0) == plan_.rank();
+    const data::IndexCache cache(plan_.run_dir() + "/index", writes ? absl::StrCat(plan_.rank(), "-") : "");
+    auto dataset = open_dataset(spec_, cache);
     if (!dataset.ok()) return dataset.status();
     dataset_.emplace(*std::move(dataset));
     std::vector<backend::Communicator*> groups;
@@ -155,7 +159,7 @@ class Run {
 
   absl::Status restore_or_init() {
     saves_ = std::make_unique<Saves>(plan_, *saved_, *replica_, coordinator_.get(), Saves::Patience());
-    if (const absl::Status room = saves_->prepare(available_host_memory()); !room.ok()) return room;
+    if (const absl::Status room = saves_->prepare(available_host_memory(), store_.get()); !room.ok()) return room;
     if (!resumed_from_.empty()) {
       const auto position = saved_->restore(resumed_from_, *replica_);
       if (!position.ok()) return position.status();
@@ -164,13 +168,23 @@ class Run {
       eval_loss_ = position->eval_loss;
       saved_step_ = outcome_.step;
       spdlog::info("resumed from {} at step {}", resumed_from_, outcome_.step);
-      return absl::OkStatus();
+      return resume_blend(*position);
     }
     const absl::Status status = replica_->init();
     if (!status.ok() || first_weights_ == nullptr) return status;
     const absl::Status loaded = saved_->load_weights(*first_weights_, *replica_);
     first_weights_.reset();
     return loaded;
+  }
+
+  // Each source goes on behind what it has given, also when there are others now, or other weights.
+  absl::Status resume_blend(const Position& position) {
+    auto resumed = blend_.resume(position, spec_, *dataset_);
+    if (!resumed.ok()) return with_prefix(absl::StrCat("checkpoint ", resumed_from_, ": "), resumed.status());
+    for (const std::string& change : *resumed) {
+      if (leader()) spdlog::warn("data.sources at sample {}: {}", consumed_samples_, change);
+    }
+    return absl::OkStatus();
   }
 
   absl::Status announce() {
@@ -294,7 +308,7 @@ class Run {
   bool may_submit() const {
     if (submitted_ == spec_.schedule().steps() || stopping_) return false;
     if (replica_->in_flight() == 0) return true;
-    if (replica_->in_flight() == StepBuffers::kSlots || is_due_behind(submitted_)) return false;
+    if (replica_->in_flight() == engine::StepBuffers::kSlots || is_due_behind(submitted_)) return false;
     return !stages_behind(submitted_ + 1) || saves_->may_stage();
   }
 
@@ -406,12 +420,8 @@ class Run {
   // With no step in flight.
   bool is_due_behind(uint64_t step) const { return evaluates_behind(step) || (saves_behind(step) && !saves_->async()); }
   Position position() const {
-    Position position{outcome_.step, consumed_samples_, eval_loss_, {}};
-    if (dataset_->sources.size() == 1) return position;
-    const std::vector<uint64_t> consumed = dataset_->train->consumed(consumed_samples_);
-    for (size_t i = 0; i < consumed.size(); ++i) {
-      position.consumed_sources[dataset_->sources[i].name()] = consumed[i];
-    }
+    Position position{.step = outcome_.step, .consumed_samples = consumed_samples_, .eval_loss = eval_loss_};
+    blend_.note(*dataset_, position);
     return position;
   }
 
@@ -436,16 +446,8 @@ class Run {
     if (std::isfinite(result->loss)) eval_loss_ = result->loss;
     if (!leader()) return absl::OkStatus();  // Every replica has the same result; one tells it.
     v1::RankEvent event;
-    v1::EvalReport& report = *event.mutable_eval();
-    report.set_step(outcome_.step);
-    report.set_loss(result->loss);
-    report.set_tokens(result->tokens);
-    report.set_seconds(seconds_since(start));
-    spdlog::info("step {}: held-out loss {:.4f} over {} tokens", outcome_.step, result->loss, result->tokens);
-    for (const EvalResult::Part& part : result->parts) {
-      if (result->parts.size() > 1) spdlog::info("  of {}: {:.4f} over {} tokens", part.source, part.loss, part.tokens);
-    }
-    const absl::Status status = metrics_->write(report);
+    *event.mutable_eval() = report_of(*result, outcome_.step, seconds_since(start));
+    const absl::Status status = metrics_->write(event.eval());
     return status.ok() ? events_.write(event) : status;
   }
 
@@ -546,6 +548,7 @@ class Run {
   std::vector<std::unique_ptr<backend::Communicator>> communicators_;  // By engine::GroupId.
   StepTrace trace_;
   std::optional<Dataset> dataset_;
+  BlendPosition blend_;
   std::unique_ptr<Replica> replica_;
   checkpoint::LocalCommitter alone_;
   std::unique_ptr<checkpoint::PatientCommitter> coordinator_;  // Null: this rank is alone.
@@ -556,7 +559,7 @@ class Run {
 
   RunOutcome outcome_;
   uint64_t start_step_ = 0;
-  uint64_t submitted_ = 0;      // Steps; up to StepBuffers::kSlots more than outcome_.step.
+  uint64_t submitted_ = 0;      // Steps; up to engine::StepBuffers::kSlots more than outcome_.step.
   bool stopping_ = false;       // Some rank asked to.
   Clock::time_point last_end_;  // Of the last finished step.
   uint64_t consumed_samples_ = 0;

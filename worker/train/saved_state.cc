@@ -78,6 +78,19 @@ checkpoint::OptimizerState optimizer_state(std::span<const float> state, v1::Pre
           compute == v1::FP16 ? state[backend::kLossScale] : 0.0};
 }
 
+// Of a run whose data has one source with a name, older manifests do not tell.
+std::map<std::string, uint64_t> consumed_sources(const checkpoint::Manifest& manifest) {
+  v1::JobSpec spec;
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;
+  if (!manifest.consumed_sources.empty() || manifest.spec_json.empty() ||
+      !google::protobuf::util::JsonStringToMessage(manifest.spec_json, &spec, options).ok() ||
+      spec.data().sources_size() != 1) {
+    return manifest.consumed_sources;
+  }
+  return {{spec.data().sources(0).name(), manifest.consumed_samples}};
+}
+
 // Tells when it is asked.
 class Announcing final : public checkpoint::Committer {
  public:
@@ -170,7 +183,8 @@ absl::StatusOr<Position> SavedState::restore(const std::string& path, Replica& r
   if (status.ok()) status = replica.masters_changed();
   if (!status.ok()) return status;
   const checkpoint::Manifest& manifest = (*reader)->manifest();
-  return Position{manifest.step, manifest.consumed_samples, manifest.eval_loss};
+  return Position{manifest.step, manifest.consumed_samples, manifest.eval_loss, consumed_sources(manifest),
+                  manifest.blend_start};
 }
 
 absl::StatusOr<std::unique_ptr<checkpoint::WeightSource>> SavedState::open_weights(const std::string& path) const {
@@ -230,6 +244,7 @@ absl::StatusOr<checkpoint::Manifest> SavedState::describe(const Values& values, 
   info.job = plan_.job();
   info.consumed_samples = position.consumed_samples;
   info.consumed_sources = position.consumed_sources;
+  info.blend_start = position.blend_start;
   info.seed = plan_.spec().seed();
   info.optimizer = optimizer_state(values.step_state, plan_.spec().precision().compute());
   info.eval_loss = position.eval_loss;

@@ -16,6 +16,7 @@
 #include "worker/backend/collectives.h"
 #include "worker/checkpoint/checkpoint_writer.h"
 #include "worker/checkpoint/file_system.h"
+#include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/weight_source.h"
 #include "worker/train/replica.h"
 
@@ -26,7 +27,8 @@ struct Position {
   uint64_t step = 0;
   uint64_t consumed_samples = 0;
   std::optional<double> eval_loss;                   // Of an evaluation behind this very step; finite.
-  std::map<std::string, uint64_t> consumed_sources;  // Of them, each source's, where the data has several.
+  std::map<std::string, uint64_t> consumed_sources;  // As in checkpoint::Manifest.
+  std::optional<checkpoint::BlendStart> blend_start;
 };
 
 // All errors are of class STORAGE, or CONFIG where the spec and a checkpoint do not fit.

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "worker/train/failure.h"
+#include "worker/train/host_memory.h"
 #include "worker/train/seconds.h"
 
 namespace telar::train {
@@ -33,10 +34,14 @@ Saves::~Saves() {
   if (thread_.joinable()) thread_.join();
 }
 
-absl::Status Saves::prepare(uint64_t available_bytes) {
+absl::Status Saves::prepare(uint64_t available_bytes, backend::KeyValueStore* store) {
   const v1::CheckpointSpec& spec = plan_.spec().checkpoint();
   if (!spec.async() || (!spec.at_end() && spec.every_steps() == 0)) return absl::OkStatus();
-  const absl::Status status = replica_.prepare_snapshots(SavedState::share(replica_.shape()), available_bytes);
+  const std::vector<parallel::Piece> share = SavedState::share(replica_.shape());
+  SaveMemory wanted{.bytes = replica_.snapshot_bytes(share), .available_bytes = available_bytes};
+  for (const parallel::Piece& piece : share) wanted.parameters += static_cast<uint64_t>(piece.slice.count);
+  if (absl::Status room = find_host_memory(plan_, wanted, store); !room.ok()) return room;
+  const absl::Status status = replica_.prepare_snapshots(share);
   if (!status.ok()) return with_class(v1::OUT_OF_MEMORY, status);
   thread_ = std::thread([this] { loop(); });
   return absl::OkStatus();

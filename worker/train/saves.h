@@ -44,9 +44,9 @@ class Saves {
   Saves(const Saves&) = delete;
   Saves& operator=(const Saves&) = delete;
 
-  // With checkpoint.async, takes the host memory that it needs, of which `available_bytes` are free.
-  // RESOURCE_EXHAUSTED, class OUT_OF_MEMORY: it does not fit.
-  absl::Status prepare(uint64_t available_bytes);
+  // With checkpoint.async, takes the host memory that it needs, of which `available_bytes` are free for all ranks of
+  // the node. Errors and `store` as of find_host_memory().
+  absl::Status prepare(uint64_t available_bytes, backend::KeyValueStore* store);
   bool async() const { return replica_.snapshot() != nullptr; }
   uint64_t host_bytes() const { return async() ? replica_.snapshot()->bytes() : 0; }
 

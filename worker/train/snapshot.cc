@@ -12,14 +12,6 @@ namespace telar::train {
 using parallel::FlatLayout;
 using parallel::Piece;
 
-absl::Status check_host_memory(uint64_t parameters, uint64_t bytes, uint64_t available_bytes) {
-  if (bytes <= available_bytes) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "checkpoint.async: this rank saves ", parameters, " parameters, of each a master and two moments of 4 bytes; ",
-      parameters, " * 12 and padding = ", bytes, " bytes of host memory, but ", available_bytes,
-      " are free; checkpoint.async: false needs none, and training waits for each save"));
-}
-
 std::vector<Snapshot::Run> Snapshot::runs_of(std::span<const Piece> pieces, const Sources& sources) {
   std::vector<Run> runs;
   for (const Piece& piece : pieces) {
@@ -36,20 +28,28 @@ std::vector<Snapshot::Run> Snapshot::runs_of(std::span<const Piece> pieces, cons
   return runs;
 }
 
+uint64_t Snapshot::place(std::vector<Run>& runs) {
+  uint64_t end = 0;
+  for (Run& run : runs) {
+    run.offset = end;
+    end += engine::align_up(static_cast<uint64_t>(run.range.count) * sizeof(float));
+  }
+  return end;
+}
+
+uint64_t Snapshot::bytes_of(std::span<const Piece> pieces, size_t kinds, uint64_t extra_bytes) {
+  std::vector<Run> runs = runs_of(pieces, {});
+  return kinds * place(runs) + extra_bytes;
+}
+
 absl::StatusOr<std::unique_ptr<Snapshot>> Snapshot::create(backend::Device& device, std::span<const Piece> pieces,
-                                                           const Sources& sources, uint64_t available_bytes) {
+                                                           const Sources& sources) {
   std::unique_ptr<Snapshot> snapshot(new Snapshot);
   snapshot->runs_ = runs_of(pieces, sources);
-  for (Run& run : snapshot->runs_) {
-    run.offset = snapshot->kind_bytes_;
-    snapshot->kind_bytes_ += engine::align_up(static_cast<uint64_t>(run.range.count) * sizeof(float));
-  }
+  snapshot->kind_bytes_ = place(snapshot->runs_);
   snapshot->extra_bytes_ = sources.extra.size();
   snapshot->extra_offset_ = sources.kinds * snapshot->kind_bytes_;
   const uint64_t bytes = snapshot->extra_offset_ + sources.extra.size();
-  uint64_t parameters = 0;
-  for (const Piece& piece : pieces) parameters += static_cast<uint64_t>(piece.slice.count);
-  if (absl::Status fits = check_host_memory(parameters, bytes, available_bytes); !fits.ok()) return fits;
   std::vector<engine::HostCopy::Part> parts;
   for (size_t kind = 0; kind < sources.kinds; ++kind) {
     for (const Run& run : snapshot->runs_) {

@@ -27,11 +27,12 @@ class Snapshot {
     std::span<const std::byte> extra;  // Copied along: a few bytes on the device.
   };
 
-  // For `pieces`, in storage order as FlatLayout::pieces() and share_of() give them. RESOURCE_EXHAUSTED, with the sum
-  // and what is free, when the host has less than that.
+  // For `pieces`, in storage order as FlatLayout::pieces() and share_of() give them.
   static absl::StatusOr<std::unique_ptr<Snapshot>> create(backend::Device& device,
                                                           std::span<const parallel::Piece> pieces,
-                                                          const Sources& sources, uint64_t available_bytes);
+                                                          const Sources& sources);
+  // The host memory that one takes, which may be asked before.
+  static uint64_t bytes_of(std::span<const parallel::Piece> pieces, size_t kinds, uint64_t extra_bytes);
   // Takes and waits: see there.
   engine::HostCopy& copy() { return *copy_; }
 
@@ -50,13 +51,12 @@ class Snapshot {
   };
   Snapshot() = default;
   static std::vector<Run> runs_of(std::span<const parallel::Piece> pieces, const Sources& sources);
+  // Gives the runs their places one behind the other; returns where the last ends.
+  static uint64_t place(std::vector<Run>& runs);
 
   std::vector<Run> runs_;  // By bucket and range.
   uint64_t kind_bytes_ = 0, extra_offset_ = 0, extra_bytes_ = 0;
   std::unique_ptr<engine::HostCopy> copy_;
 };
-
-// OK, or how `bytes`, twelve a parameter, do not fit.
-absl::Status check_host_memory(uint64_t parameters, uint64_t bytes, uint64_t available_bytes);
 
 }  // namespace telar::train

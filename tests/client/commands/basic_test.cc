@@ -80,7 +80,7 @@ TEST_F(BasicTest, NodesAndVersion) {
 }
 
 TEST_F(BasicTest, ExplainAnUnknownField) {
-  EXPECT_EQ(explain_field(context, "model.layer"), kUsage);
+  EXPECT_EQ(explain(context, "model.layer"), kUsage);
   EXPECT_EQ(err.str(), "error: model.layer: unknown field 'layer'; did you mean 'layers'?\n");
 }
 
@@ -101,6 +101,21 @@ TEST(ContextTest, Durations) {
   for (const char* bad : {"", "0", "-1s", "1d", "s", "1 s", "1e9h", "nan", "inf"}) {
     EXPECT_FALSE(parse_duration(bad)) << bad;
   }
+}
+
+TEST_F(BasicTest, ReleasesADevice) {
+  EXPECT_EQ(release_device(context, {.node = "node-a", .device = "gpu:3"}), kOk) << err.str();
+  ASSERT_EQ(coordinator.nodes.releases.size(), 1u);
+  EXPECT_EQ(coordinator.nodes.releases[0].name(), "node-a");
+  EXPECT_EQ(coordinator.nodes.releases[0].kind(), v1::ResourceSpec::GPU);
+  EXPECT_EQ(coordinator.nodes.releases[0].index(), 3u);
+  EXPECT_FALSE(coordinator.nodes.releases[0].request_id().empty());
+  EXPECT_NE(out.str().find("node-a"), std::string::npos);
+  for (const char* bad : {"gpu", "gpu:", "tpu:1", ":1", "gpu:-1"}) {
+    EXPECT_EQ(release_device(context, {.node = "node-a", .device = bad}), kUsage) << bad;
+  }
+  coordinator.nodes.refusal = {grpc::StatusCode::FAILED_PRECONDITION, "still there"};
+  EXPECT_EQ(release_device(context, {.node = "node-a", .device = "cpu:0"}), kRefused);
 }
 
 }  // namespace

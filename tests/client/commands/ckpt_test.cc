@@ -153,14 +153,27 @@ TEST_F(CkptTest, VerifyReadsEverything) {
   ASSERT_EQ(ckpt_verify(context, run_), kOk) << err.str();
   EXPECT_EQ(taken(), ten + ": good\n" + twenty + ": good\n");
   damage(twenty);
-  ASSERT_EQ(ckpt_verify(context, run_), kDiffers);
+  ASSERT_EQ(ckpt_verify(context, run_), kDamaged);
   EXPECT_THAT(taken(),
               MatchesRegex(ten + ": good\n" + twenty + ": damaged: checkpoint file .*shard-00000.*CRC32C.*\n"));
   EXPECT_EQ(ckpt_verify(context, ten), kOk);
   context.options.output = Output::kJson;
   taken();
-  ASSERT_EQ(ckpt_verify(context, twenty), kDiffers);
+  ASSERT_EQ(ckpt_verify(context, twenty), kDamaged);
   EXPECT_EQ(taken_json()["checkpoints"][0]["state"], "damaged");
+}
+
+// Of one in a format to come nothing is known; a script that looks for damage must not find any.
+TEST_F(CkptTest, VerifyTellsDamageFromWhatCannotBeRead) {
+  const std::string ten = make(10), twenty = make(20);
+  auto& files = checkpoint::FileSystem::posix();
+  checkpoint::Manifest manifest = checkpoint::CheckpointReader::open(files, twenty).value()->manifest();
+  manifest.format_version = 99;
+  ASSERT_TRUE(checkpoint::write_file(files, twenty + "/manifest.json", checkpoint::to_text(manifest).value()).ok());
+  EXPECT_EQ(ckpt_verify(context, run_), kRefused);
+  EXPECT_THAT(taken(), MatchesRegex(ten + ": good\n" + twenty + ": unreadable: .*format_version 99 is newer.*\n"));
+  damage(ten);
+  EXPECT_EQ(ckpt_verify(context, run_), kDamaged);
 }
 
 TEST_F(CkptTest, DiffNamesTheFirstThatDiffers) {
@@ -180,7 +193,7 @@ TEST_F(CkptTest, DiffNamesTheFirstThatDiffers) {
   EXPECT_EQ(json["tensors"][0]["difference"], "values");
   EXPECT_EQ(json["fields"][0]["path"], "step");
   damage(twenty);
-  EXPECT_EQ(ckpt_diff(context, ten, twenty), kDiffers);
+  EXPECT_EQ(ckpt_diff(context, ten, twenty), kDamaged);
   EXPECT_THAT(complaint(), HasSubstr("CRC32C"));
   fs::remove(twenty + "/manifest.json");
   EXPECT_EQ(ckpt_diff(context, ten, twenty), kNotFound);

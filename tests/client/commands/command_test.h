@@ -7,7 +7,7 @@
 #include <string>
 
 #include "client/commands/commands.h"
-#include "tests/client/fake_jobs_service.h"
+#include "tests/client/fake_coordinator.h"
 
 namespace telar::client {
 
@@ -17,6 +17,7 @@ class CommandTest : public testing::Test {
     context.options.coordinator = coordinator.address();
     context.options.timeout = Milliseconds(5000);
     context.jobs = *make_stub(coordinator.address());
+    context.nodes = make_nodes_stub(coordinator.address());
   }
 
   // Adds a job and makes it the watched one.

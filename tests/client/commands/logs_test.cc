@@ -44,6 +44,16 @@ TEST_F(LogsTest, BreaksAnywhereNeverLoseOrRepeatAByte) {
   }
 }
 
+TEST_F(LogsTest, SaysInTheLogsPlaceWhatIsMissing) {
+  coordinator.service.logs = {{1, "abc\ndefghijklmnopqrstuvwxyz\nend\n"}};
+  coordinator.service.lost = {6, 20};
+  EXPECT_EQ(logs(context, {.job = "demo-x1", .epoch = 1}), kOk);
+  EXPECT_EQ(out.str(), "abc\nde\n[telar: 14 bytes of this log are missing here]\ntuvwxyz\nend\n");
+  out.str("");
+  EXPECT_EQ(logs(context, {.job = "demo-x1", .epoch = 1, .offset = 10}), kOk);
+  EXPECT_EQ(out.str(), "[telar: 10 bytes of this log are missing here]\ntuvwxyz\nend\n");
+}
+
 TEST_F(LogsTest, OneEpochFromAnOffset) {
   EXPECT_EQ(logs(context, {.job = "demo-x1", .epoch = 2, .offset = 6}), kOk);
   EXPECT_EQ(out.str(), second_.substr(6));

@@ -32,6 +32,22 @@ TEST(FormatTest, Figures) {
   EXPECT_EQ(loss(3.45678), "3.4568");
 }
 
+TEST(FormatTest, LossesOfSources) {
+  v1::EvalReport eval;
+  EXPECT_EQ(source_losses(eval.sources()), "");
+  for (const auto& [name, loss] : {std::pair("web", 3.25), std::pair("code", 1.5)}) {
+    v1::SourceLoss& source = *eval.add_sources();
+    source.set_name(name);
+    source.set_loss(loss);
+  }
+  EXPECT_EQ(source_losses(eval.sources()), " (web 3.2500, code 1.5000)");
+  v1::JobEvent event;
+  eval.set_step(7);
+  eval.set_loss(2.5);
+  *event.mutable_rank_report()->mutable_event()->mutable_eval() = eval;
+  EXPECT_EQ(event_line(event), "eval at step 7: loss 2.5000 (web 3.2500, code 1.5000)");
+}
+
 TEST(FormatTest, MfuIsUnknownWithoutAPeak) {
   v1::Progress progress;
   EXPECT_EQ(mfu(progress), "n/a");

@@ -104,6 +104,15 @@ TEST(GoldenTest, Describe) {
   expect_golden("describe_failed.txt", describe_page(failed(), kNow));
 }
 
+TEST(GoldenTest, DescribeHasTheEvaluationOfEachSource) {
+  v1::Job job = running();
+  for (const char* text : {"name: 'web' loss: 3.75", "name: 'code' loss: 1.5"}) {
+    *job.mutable_progress()->add_eval_sources() = parse<v1::SourceLoss>(text);
+  }
+  const std::string page = describe_page(job, kNow);
+  EXPECT_NE(page.find("Eval loss:   3.5000 (web 3.7500, code 1.5000)\n"), std::string::npos) << page;
+}
+
 TEST(GoldenTest, DescribeHasTheCoordinatesOfEveryRank) {
   v1::Job job = parse<v1::Job>("name: 'projects/default/jobs/j' spec { parallel { data: 3 tensor: 2 pipeline: 2 } }");
   for (uint32_t rank = 0; rank < 12; ++rank) {

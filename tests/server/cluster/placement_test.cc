@@ -2,22 +2,21 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <random>
 #include <set>
 
 namespace telar::server::cluster {
 namespace {
 
+constexpr uint32_t kNumbers = 1000;  // Device i of node "c" is 2 * kNumbers + i.
+
 // A node with so many free devices in each of its NVLink domains.
-FreeNode node(const std::string& name, const std::vector<uint32_t>& domains) {
-  FreeNode free{name, {}};
-  uint32_t number = 0;
+FreeNode node(const std::string& name, const std::vector<uint32_t>& domains, const std::string& rack = "") {
+  FreeNode free{name, rack, {}};
+  uint32_t number = 0, id = static_cast<uint32_t>(name[0] - 'a') * kNumbers;
   for (const uint32_t devices : domains) {
-    for (uint32_t i = 0; i < devices; ++i) {
-      v1::Device& device = free.devices.emplace_back();
-      device.set_index(static_cast<uint32_t>(free.devices.size()) - 1);
-      device.set_nvlink_domain(number);
-    }
+    for (uint32_t i = 0; i < devices; ++i) free.devices.push_back({id++, number});
     ++number;
   }
   return free;
@@ -29,8 +28,9 @@ std::string placed(std::vector<FreeNode> free, const GangShape& shape) {
   const auto slots = place(std::move(free), shape);
   if (!slots) return "none";
   std::string text;
-  for (const Slot& slot : *slots) {
-    text += (text.empty() ? "" : " ") + slot.node + std::to_string(slot.device.index());
+  for (const uint32_t id : *slots) {
+    text += (text.empty() ? "" : " ") + std::string(1, static_cast<char>('a' + id / kNumbers)) +
+            std::to_string(id % kNumbers);
   }
   return text;
 }
@@ -139,16 +139,34 @@ TEST(Placement, HoldsItsRulesOnUnevenClusters) {
     if (!slots) continue;
     ++found;
     ASSERT_EQ(slots->size(), shape.world());
-    std::set<std::pair<std::string, uint32_t>> taken;
+    std::map<uint32_t, std::pair<uint32_t, uint32_t>> homes;  // Device -> node and domain.
+    for (const FreeNode& one : free) {
+      for (const FreeDevice& device : one.devices) homes[device.id] = {device.id / kNumbers, device.domain};
+    }
+    std::set<uint32_t> taken;
     for (size_t rank = 0; rank < slots->size(); ++rank) {
-      const Slot& slot = (*slots)[rank];
-      const Slot& first = (*slots)[rank / shape.tensor * shape.tensor];
-      EXPECT_TRUE(taken.insert({slot.node, slot.device.index()}).second) << round;
-      EXPECT_EQ(slot.node, first.node) << round;
-      EXPECT_EQ(slot.device.nvlink_domain(), first.device.nvlink_domain()) << round;
+      EXPECT_TRUE(taken.insert((*slots)[rank]).second) << round;
+      EXPECT_EQ(homes.at((*slots)[rank]), homes.at((*slots)[rank / shape.tensor * shape.tensor])) << round;
     }
   }
   EXPECT_GT(found, 200);
+}
+
+TEST(Placement, PrefersTheRackThatItIsInAmongEqualNodes) {
+  const auto four = [](const std::string& a, const std::string& b, const std::string& c, const std::string& d) {
+    return std::vector<FreeNode>{node("a", {4}, a), node("b", {4}, b), node("c", {4}, c), node("d", {4}, d)};
+  };
+  const GangShape two_stages{.data = 4, .pipeline = 2};
+  EXPECT_EQ(placed(four("", "", "", ""), two_stages), "a0 a1 a2 a3 d0 d1 d2 d3");
+  EXPECT_EQ(placed(four("x", "y", "x", "y"), two_stages), "a0 a1 a2 a3 c0 c1 c2 c3");
+  // A rack that holds all of it, the smallest of such.
+  EXPECT_EQ(placed(four("x", "y", "y", "z"), two_stages), "b0 b1 b2 b3 c0 c1 c2 c3");
+  // No rack does: the largest first, and neighbours stay neighbours.
+  const GangShape three_stages{.data = 4, .pipeline = 3};
+  EXPECT_EQ(placed(four("x", "y", "x", "z"), three_stages), "a0 a1 a2 a3 c0 c1 c2 c3 b0 b1 b2 b3");
+  // A node of the right size wins over one of the right rack.
+  EXPECT_EQ(placed({node("a", {4}, "x"), node("b", {4}, "x"), node("c", {2}, "y")}, {.data = 2, .pipeline = 3}),
+            "a0 a1 a2 a3 c0 c1");
 }
 
 TEST(Placement, PrefersNamesInOrder) { EXPECT_EQ(placed({node("b", 2), node("a", 2)}, 4, 1), "a0 a1 b0 b1"); }

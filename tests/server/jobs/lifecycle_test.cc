@@ -21,6 +21,7 @@ TEST_F(Lifecycle, RunsToItsEnd) {
   const v1::RankPlan& plan = b_.plans.at({name, 1, 3});
   EXPECT_EQ(plan.world_size(), 4u);
   EXPECT_EQ(plan.spec().parallel().data(), 4u);
+  EXPECT_EQ(std::vector<uint32_t>(plan.node_ranks().begin(), plan.node_ranks().end()), (std::vector<uint32_t>{2, 3}));
   EXPECT_EQ(plan.device().index(), 1u);
   EXPECT_EQ(plan.rendezvous_address(), "127.0.0.1:7070");
   EXPECT_GT(plan.spec().model().vocab(), 0u);  // Complete.
@@ -286,7 +287,7 @@ TEST_F(Cancel, WhileStarting) {
   beat();
   EXPECT_EQ(state(name), "CANCELLING");  // A start may be under way.
   expect_cancelled(name);
-  EXPECT_EQ(get(name).placement(0).message(), "never started");
+  EXPECT_EQ(get(name).placement(0).message(), "stopped before it was started");
 }
 
 TEST_F(Cancel, WhileRunning) {

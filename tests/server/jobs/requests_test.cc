@@ -213,6 +213,7 @@ TEST_F(Requests, ProgressHasCheckpointEvalAndSample) {
   v1::RankEvent started, eval, checkpoint, sample;
   started.mutable_started()->set_parameters(123);
   eval.mutable_eval()->set_loss(2.5);
+  eval.mutable_eval()->add_sources()->set_name("web");
   checkpoint.mutable_checkpoint()->set_step(50);
   checkpoint.mutable_checkpoint()->set_path("/runs/x/ckpt/50");
   sample.mutable_sample()->set_text("In the beginning");
@@ -220,6 +221,8 @@ TEST_F(Requests, ProgressHasCheckpointEvalAndSample) {
   const v1::Job job = get(name);
   EXPECT_EQ(job.parameters(), 123u);
   EXPECT_EQ(job.progress().eval_loss(), 2.5);
+  ASSERT_EQ(job.progress().eval_sources_size(), 1);
+  EXPECT_EQ(job.progress().eval_sources(0).name(), "web");
   EXPECT_EQ(job.progress().checkpoint_step(), 50u);
   EXPECT_EQ(job.progress().checkpoint_path(), "/runs/x/ckpt/50");
   EXPECT_EQ(job.progress().sample(), "In the beginning");
@@ -345,7 +348,7 @@ TEST_F(Requests, AStaleEpochIsRefused) {
   EXPECT_EQ(reason(report(name, 1, 0, {step_event(1, 5)}).status()), "STALE_EPOCH");
   EXPECT_EQ(reason(manager_->keys(name, 1).status()), "STALE_EPOCH");
   EXPECT_TRUE(manager_->keys(name, 2).ok());
-  EXPECT_EQ(manager_->read_log(name, 1, 0, 0).value(), "hello");
+  EXPECT_EQ(manager_->read_log(name, 1, 0, 0)->data, "hello");
 
   ASSERT_TRUE(cancel(name).ok());
   EXPECT_EQ(reason(manager_->keys(name, 2).status()), "STALE_EPOCH");  // No rendezvous for what is to end.

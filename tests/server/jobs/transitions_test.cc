@@ -13,7 +13,7 @@ using v1::Job;
 // Written out a second time, on purpose: 10 x 10 pairs in the order of the enum; X = legal.
 const char* const kTable[] = {
     /* UNSPECIFIED */ ".X........",
-    /* QUEUED      */ "..X......X",
+    /* QUEUED      */ "..X.....XX",
     /* STARTING    */ "...XXXXX..",
     /* RUNNING     */ "....XXXX..",
     /* RESTARTING  */ ".X...XX...",

@@ -124,6 +124,61 @@ TEST_F(Service, WatchSendsHistoryThenNewsThenEnds) {
   EXPECT_EQ(response.event().state_change().to(), v1::Job::SUCCEEDED);
 }
 
+TEST_F(Service, ALogSaysWhatIsMissing) {
+  const std::string name = running(small_spec(1));
+  append(name, 1, 0, "one ");
+  v1::AppendLogRequest lost;
+  lost.set_node(get(name).placement(0).node());
+  lost.set_job(name);
+  lost.set_epoch(1);
+  lost.set_offset(4);
+  lost.set_missing(1000);
+  v1::AppendLogResponse response;
+  ASSERT_TRUE(cluster_->AppendLog(context().get(), lost, &response).ok());
+  EXPECT_EQ(response.next_offset(), 1004u);
+  append(name, 1, 1004, "two\n[telar: 77 bytes of this log are missing here: the disk was full]\n");
+  std::string noted;
+  const v1::Job job = get(name);
+  for (const v1::Condition& one : job.conditions()) noted += one.type() + " " + one.message() + "\n";
+  EXPECT_EQ(noted,
+            "LOG_GAP rank 0 epoch 1: missing from its log: 1000 bytes\n"
+            "LOG_GAP rank 0 epoch 1: no room on its node's disk: 77 bytes\n");
+  v1::ReadLogRequest request;
+  request.set_name(name);
+  auto reading = context();
+  auto reader = jobs_->ReadLog(reading.get(), request);
+  v1::LogChunk chunk;
+  ASSERT_TRUE(reader->Read(&chunk));
+  EXPECT_EQ(chunk.data(), "one ");
+  ASSERT_TRUE(reader->Read(&chunk));
+  EXPECT_EQ(chunk.offset(), 4u);
+  EXPECT_EQ(chunk.missing(), 1000u);
+  EXPECT_EQ(chunk.data(), "");
+  ASSERT_TRUE(reader->Read(&chunk));
+  EXPECT_EQ(chunk.offset(), 1004u);
+  EXPECT_EQ(chunk.data().substr(0, 4), "two\n");
+  reading->TryCancel();
+}
+
+TEST_F(Service, ADeviceIsReleased) {
+  connect();
+  a_.strike(1, "xid-79");
+  beat();
+  const auto nodes = v1::Nodes::NewStub(channel_);
+  v1::ReleaseDeviceRequest request;
+  request.set_name("a");
+  request.set_kind(v1::ResourceSpec::CPU);
+  request.set_index(1);
+  v1::Node node;
+  ASSERT_TRUE(nodes->ReleaseDevice(context().get(), request, &node).ok());
+  EXPECT_EQ(node.name(), "a");
+  EXPECT_EQ(node.devices(1).quarantine(), "");
+  request.set_index(9);
+  const absl::Status unknown = from_grpc(nodes->ReleaseDevice(context().get(), request, &node));
+  EXPECT_EQ(reason(unknown), "DEVICE_NOT_FOUND");
+  EXPECT_NE(metrics_.render(*manager_).find("telar_devices{kind=\"CPU\",state=\"quarantined\"} 0"), std::string::npos);
+}
+
 TEST_F(Service, LogsAreFollowedAcrossEpochs) {
   const std::string name = running(small_spec(1));
   append(name, 1, 0, "one ");

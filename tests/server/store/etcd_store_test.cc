@@ -157,13 +157,40 @@ TEST_F(EtcdStoreTest, ACommitOutlivesARestartOfEtcd) {
   Coordinator first(*server_, "a:1", seconds(60));
   ASSERT_TRUE(first.lead());
   ASSERT_TRUE(first.open().ok());
+  const int64_t before = first.leadership.fence().version;
   server_->stop();
   absl::Status status = absl::UnknownError("not yet");
   std::thread commit([&] { status = first.store->commit(batch_of("a", "x", 1, "r1")); });
   server_->start();
   commit.join();
   EXPECT_TRUE(status.ok()) << status;
+  EXPECT_GT(first.leadership.fence().version, before);
   EXPECT_EQ(first.store->events("a", 0, 10)->size(), 1u);
+}
+
+// What got no answer may be on its way still; it must not be done when something newer has been written.
+TEST_F(EtcdStoreTest, WhatWasSentBeforeTheFenceWasRenewedCountsNoMore) {
+  Coordinator first(*server_, "a:1", seconds(60));
+  ASSERT_TRUE(first.lead());
+  ASSERT_TRUE(first.open().ok());
+  const Fence before = first.leadership.fence();
+  const auto late = [&](const Fence& fence) {
+    etcdserverpb::TxnRequest request;
+    for (const auto& compare : fence.compares) *request.add_compare() = compare;
+    etcdserverpb::PutRequest* put = request.add_success()->mutable_request_put();
+    put->set_key("/telar/jobs/a");
+    put->set_value("late");
+    return first.client.txn(request, SteadyClock::now() + seconds(5))->succeeded();
+  };
+  ASSERT_TRUE(first.leadership.renew_fence(before.version).ok());
+  ASSERT_TRUE(first.store->commit(batch_of("a", "newer", 1, "r1")).ok());
+  EXPECT_FALSE(late(before));
+  EXPECT_EQ(first.store->jobs()->at(0).blob, "newer");
+  EXPECT_TRUE(late(first.leadership.fence()));
+  // A fence that has moved on already is not moved again.
+  const int64_t version = first.leadership.fence().version;
+  ASSERT_TRUE(first.leadership.renew_fence(before.version).ok());
+  EXPECT_EQ(first.leadership.fence().version, version);
 }
 
 TEST_F(EtcdStoreTest, ABatchInPartsCountsOnlyOnceItIsWhole) {
@@ -220,12 +247,12 @@ TEST_F(EtcdStoreTest, WhatIsTooLargeIsRefusedBeforeAnythingIsWritten) {
   Batch batch = batch_of("a", std::string(2 << 20, 'x'), 1, "r1");
   absl::Status status = coordinator.store->commit(batch);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_NE(status.message().find("job a has 2097"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("jobs/a has 2097"), absl::string_view::npos) << status;
   batch = batch_of("a", "", 1, "r1");
   batch.events[0].blob.resize(2 << 20);
   status = coordinator.store->commit(batch);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_NE(status.message().find("event 1 of job a has 2097152 bytes"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("events/a/00000000000000000001 has 20971"), absl::string_view::npos) << status;
   EXPECT_TRUE(coordinator.store->jobs()->empty());
   EXPECT_TRUE(coordinator.store->commit(batch_of("a", std::string(1 << 20, 'x'), 1, "r1")).ok());
 }

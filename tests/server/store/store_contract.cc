@@ -103,24 +103,53 @@ TEST_P(StoreContract, TakesLargeBatchesWhole) {
   EXPECT_EQ(store_->jobs()->at(0).blob, "less");
 }
 
-TEST_P(StoreContract, KeepsSettingsWithoutAJob) {
-  Batch batch;
-  batch.settings = {{"queue/a", "1"}, {"queue/b", ""}, {"other", "2"}};
-  batch.answer = AnswerRow{"r", "done"};
+TEST_P(StoreContract, KeepsSettingsByPrefixUntilTheyAreErased) {
+  Batch batch;  // Of no job.
+  batch.settings = {{"node/b", ""}, {"node/a", std::string("A\0", 2)}, {"nodes", "no"}, {"N%de/x", "x"}};
+  batch.answer = AnswerRow{"cordon:1", "done"};
   ASSERT_TRUE(store_->commit(batch).ok());
-  batch = Batch();
-  batch.settings = {{"queue/a", std::nullopt}, {"queue/c", "3"}, {"queue/none", std::nullopt}};
-  ASSERT_TRUE(store_->commit(batch).ok());
-  reopen();
-  auto rows = store_->settings("queue/");
-  ASSERT_EQ(rows->size(), 2u);
-  EXPECT_EQ((*rows)[0].key, "queue/b");
-  EXPECT_EQ((*rows)[0].blob, "");
-  EXPECT_EQ((*rows)[1].key, "queue/c");
-  EXPECT_EQ((*rows)[1].blob, "3");
-  EXPECT_EQ(store_->settings("")->size(), 3u);
   EXPECT_TRUE(store_->jobs()->empty());
-  EXPECT_EQ(store_->answer("r").value().value(), "done");
+  reopen();
+  auto rows = store_->settings("node/");
+  ASSERT_EQ(rows->size(), 2u);
+  EXPECT_EQ((*rows)[0].key, "node/a");
+  EXPECT_EQ((*rows)[0].blob, std::string("A\0", 2));
+  EXPECT_EQ((*rows)[1].blob, "");
+  EXPECT_EQ(store_->settings("N%")->size(), 1u);
+  EXPECT_EQ(store_->settings("n%")->size(), 0u);
+  EXPECT_EQ(store_->settings("")->size(), 4u);
+  EXPECT_EQ(store_->answer("cordon:1").value().value(), "done");
+  Batch erase;
+  erase.settings = {{"node/a", std::nullopt}, {"node/c", std::nullopt}, {"node/b", "new"}};
+  ASSERT_TRUE(store_->commit(erase).ok());
+  reopen();
+  rows = store_->settings("node/");
+  ASSERT_EQ(rows->size(), 1u);
+  EXPECT_EQ((*rows)[0].blob, "new");
+}
+
+TEST_P(StoreContract, CommitsManyJobsTogetherOrNone) {
+  // The second answer to one request.
+  EXPECT_FALSE(store_->commit_all({batch_of("a", "first", 1, "r1"), batch_of("b", "second", 1, "r1")}).ok());
+  EXPECT_TRUE(store_->jobs()->empty());
+  ASSERT_TRUE(store_->commit_all({batch_of("a", "first", 1, "r1"), batch_of("b", "second", 1, "r2")}).ok());
+  EXPECT_EQ(store_->jobs()->size(), 2u);
+  EXPECT_EQ(store_->events("b", 0, 10)->size(), 1u);
+  // More than one request to any database takes.
+  std::vector<Batch> batches;
+  for (int i = 0; i < 500; ++i) {
+    batches.push_back(batch_of("t" + std::to_string(i), std::string(8000, 'x'), 1, "r2"));
+    if (i != 499) batches.back().answer.reset();
+  }
+  EXPECT_FALSE(store_->commit_all(batches).ok());
+  EXPECT_EQ(store_->jobs()->size(), 2u);
+  EXPECT_TRUE(store_->events("t0", 0, 10)->empty());
+  batches[499].answer->request = "r3";
+  ASSERT_TRUE(store_->commit_all(batches).ok());
+  reopen();
+  EXPECT_EQ(store_->jobs()->size(), 502u);
+  EXPECT_EQ(store_->events("t499", 0, 10)->size(), 1u);
+  EXPECT_EQ(store_->answer("r3").value().value(), "answer to r2");
 }
 
 TEST_P(StoreContract, ManyThreadsLoseNothing) {

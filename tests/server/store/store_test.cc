@@ -166,21 +166,24 @@ TEST(Store, ThreadsShareTransactions) {
   EXPECT_EQ((*store)->jobs()->size(), 20u);
 }
 
-TEST(Store, TakesOverADatabaseOfBeforeSettings) {
+TEST(Store, OpensWhatAnOlderProgramWrote) {
   Scratch scratch;
-  {
-    auto store = open_sqlite({.path = scratch.path("db")});
-    ASSERT_TRUE((*store)->commit(batch_of("a", "old", 1, "r1")).ok());
-  }
+  const std::string path = scratch.path("db");
+  { ASSERT_TRUE((*open_sqlite({.path = path}))->commit(batch_of("a", "kept", 1, "r1")).ok()); }
   sqlite3* database = nullptr;
-  ASSERT_EQ(sqlite3_open(scratch.path("db").c_str(), &database), SQLITE_OK);
+  ASSERT_EQ(sqlite3_open(path.c_str(), &database), SQLITE_OK);
   ASSERT_EQ(sqlite3_exec(database, "DROP TABLE settings; UPDATE schema SET version=1", nullptr, nullptr, nullptr),
             SQLITE_OK);
   sqlite3_close(database);
-  auto store = open_sqlite({.path = scratch.path("db")});
-  ASSERT_TRUE(store.ok()) << store.status();
-  EXPECT_EQ((*store)->jobs()->at(0).blob, "old");
-  EXPECT_TRUE((*store)->settings("")->empty());
+  for (int i = 0; i < 2; ++i) {
+    auto store = open_sqlite({.path = path});
+    ASSERT_TRUE(store.ok()) << store.status();
+    EXPECT_EQ((*store)->jobs()->at(0).blob, "kept");
+    Batch batch;
+    batch.settings = {{"k", "v"}};
+    EXPECT_TRUE((*store)->commit(batch).ok());
+    EXPECT_EQ((*store)->settings("")->size(), 1u);
+  }
 }
 
 TEST(Store, RefusesANewerSchema) {

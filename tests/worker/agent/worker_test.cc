@@ -177,6 +177,25 @@ TEST_F(WorkerTest, AStopForWhatNeverStartedIsAnswered) {
   EXPECT_FALSE(std::filesystem::exists(rank_path(3)));
 }
 
+// The coordinator may have given the device to somebody else meanwhile.
+TEST_F(WorkerTest, WhoRegistersAgainStartsNothingThatItWasToldBefore) {
+  start_worker();
+  coordinator_.assign({assignment("started hang", 1), assignment("started hang", 2)});  // One device: 2 has to wait.
+  ASSERT_TRUE(wait_running(1)) << log();
+  coordinator_.fall_silent(true);
+  coordinator_.stop();
+  coordinator_.start();
+  ASSERT_TRUE(coordinator_.wait([](const Fake& fake) { return fake.heartbeats().back().registration() == 2; }))
+      << log();
+  kill(RankDir(rank_path(1)).read_process().value().id.pid, SIGKILL);
+  EXPECT_EQ(wait_over(1).exit_code(), 137) << log();
+  const size_t seen = coordinator_.locked([](const Fake& fake) { return fake.heartbeats().size(); });
+  EXPECT_TRUE(coordinator_.wait([seen](const Fake& fake) { return fake.heartbeats().size() >= seen + 3; })) << log();
+  EXPECT_EQ(coordinator_.locked([](const Fake& fake) { return fake.status(2); }), nullptr) << log();
+  coordinator_.fall_silent(false);
+  EXPECT_TRUE(wait_running(2)) << log();
+}
+
 TEST_F(WorkerTest, OutputOfAnEndedEpochCountsAsShipped) {
   coordinator_.end_epoch(1);
   start_worker();

@@ -7,6 +7,7 @@
 
 #include <thread>
 
+#include "tests/fakes/struck_files.h"
 #include "tests/worker/checkpoint/memory_files.h"
 #include "tests/worker/checkpoint/state.h"
 #include "worker/checkpoint/run_files.h"
@@ -177,6 +178,42 @@ TEST_F(CommitTest, OneThatMayHaveBeenDecidedIsLeftForTheNextLife) {
               decided ? "step-00000020\n" : "step-00000010\n");
     EXPECT_THAT(notes_, IsEmpty());
   }
+}
+
+// The attempt that saved it is alive after all, wakes up at that very moment, and renames it itself.
+TEST_F(CommitTest, RollingForwardMeetsTheOneWhoSavedIt) {
+  ASSERT_TRUE(save(*files_, kRun, State(10), kAttempt).ok());
+  Service service{.away = 1'000'000, .decides_unheard = true};
+  PatientCommitter committer = service.committer();
+  committer.set_patience(milliseconds(5));
+  EXPECT_TRUE(absl::IsUnavailable(save_with(State(20), committer).status()));
+  service.away = 0;
+  const std::string parent = checkpoints_dir(kRun);
+  fakes::StruckFiles struck(*files_, [&](int64_t number, const std::string&) {
+    return number == 0 ? files_->rename(parent + "/.tmp-step-00000020-3", parent + "/step-00000020") : absl::OkStatus();
+  });
+  const auto published = roll_forward(struck, kRun, kAttempt + 1, committer, notes_);
+  ASSERT_TRUE(published.ok()) << published.status();
+  EXPECT_FALSE(published->has_value());
+  EXPECT_EQ(find_latest(*files_, kRun, Depth::kContents).value().checkpoint->manifest().step, 20u);
+}
+
+// A damaged checkpoint of that step made room already, for a newer attempt that published this one's save.
+TEST_F(CommitTest, ALateOneTakesNoGoodCheckpointAway) {
+  ASSERT_TRUE(save(*files_, kRun, State(20), kAttempt - 1).ok());
+  const std::string target = checkpoints_dir(kRun) + "/step-00000020";
+  files_->bytes(target + "/shard-00000.safetensors")->back() ^= 1;
+  Service service;
+  PatientCommitter::Service slow;
+  slow.commit = [&](const Decision& wanted) {  // The answer comes late.
+    service.decided = wanted;
+    PatientCommitter other = service.committer();
+    EXPECT_TRUE(forward(other).value().has_value());
+    return absl::OkStatus();
+  };
+  PatientCommitter committer(slow, milliseconds(0), kQuick);
+  EXPECT_TRUE(absl::IsNotFound(save_with(State(20), committer).status()));
+  EXPECT_TRUE(CheckpointReader::open(*files_, target).value()->verify().ok());
 }
 
 // A power cut at every operation of the save: what the service decided is there after the next start, whatever was

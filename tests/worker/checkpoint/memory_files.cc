@@ -39,8 +39,13 @@ class MemoryWritable : public WritableFile {
   absl::Status append(std::span<const std::byte> bytes) override {
     const std::lock_guard lock(files_.mutex_);
     const auto status = files_.strike("write " + path_, true);
-    node_->data.append(reinterpret_cast<const char*>(bytes.data()), status.ok() ? bytes.size() : bytes.size() / 2);
-    return status;
+    const uint64_t used = MemoryFiles::used_by(*files_.root_);
+    const uint64_t room = files_.space_ - std::min(files_.space_, used);
+    const uint64_t taken = std::min<uint64_t>(status.ok() ? bytes.size() : bytes.size() / 2, room);
+    node_->data.append(reinterpret_cast<const char*>(bytes.data()), taken);
+    files_.most_used_ = std::max(files_.most_used_, used + taken);
+    if (!status.ok() || taken == bytes.size()) return status;
+    return absl::ResourceExhaustedError("write " + path_ + ": No space left on device");
   }
   absl::Status sync() override {
     const std::lock_guard lock(files_.mutex_);
@@ -68,6 +73,12 @@ absl::Status MemoryFiles::strike(const std::string& what, bool needs_space) {
     return absl::ResourceExhaustedError(what + ": No space left on device");
   }
   return absl::OkStatus();
+}
+
+uint64_t MemoryFiles::used_by(const Node& node) {
+  uint64_t bytes = node.data.size();
+  for (const auto& [name, entry] : node.entries) bytes += used_by(*entry);
+  return bytes;
 }
 
 MemoryFiles::NodePointer MemoryFiles::find(const std::string& path) {

@@ -33,6 +33,10 @@ class MemoryFiles : public FileSystem {
   void plan(Fault fault, int64_t at) { fault_ = fault, at_ = at, operations_ = 0; }
   int64_t operations() const { return operations_; }
 
+  // A device of so many bytes: what does not fit fails behind what does, and what is removed leaves its place.
+  void set_space(uint64_t bytes) { space_ = bytes; }
+  uint64_t most_used() const { return most_used_; }  // Ever, of those bytes.
+
   // The machine comes back. Each directory is either as it was last synced or as it was left, each file has what was
   // last synced and some part of the rest; `random` decides. nullptr: nothing that was not synced survives.
   void restart(std::mt19937_64* random);
@@ -71,6 +75,7 @@ class MemoryFiles : public FileSystem {
   // The fault that strikes this operation, if any.
   absl::Status strike(const std::string& what, bool needs_space);
   void wake();
+  static uint64_t used_by(const Node& node);
   NodePointer find(const std::string& path);
   void restart_node(Node& node, std::mt19937_64* random);
 
@@ -85,6 +90,8 @@ class MemoryFiles : public FileSystem {
   Fault fault_ = Fault::kNone;
   int64_t at_ = 0;
   int64_t operations_ = 0;
+  uint64_t space_ = UINT64_MAX;
+  uint64_t most_used_ = 0;
 };
 
 }  // namespace telar::checkpoint

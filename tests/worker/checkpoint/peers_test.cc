@@ -324,6 +324,29 @@ TEST_F(PeersTest, OnAFullDiskWhatIsPublishedIsHeardByAll) {
   EXPECT_GT(published, 5);
 }
 
+// The manifest does not fit, and fills the disk to its last byte: there is no room for the news, until rank 0 has taken
+// the checkpoint's files away and tells again.
+TEST_F(PeersTest, OnAFullDiskAFailureIsToldOnceItsFilesAreGone) {
+  expect_saved({.step = 15, .attempt = 1});
+  expect_saved({.step = 20});
+  const uint64_t whole = files_.most_used();
+  ASSERT_TRUE(discard(files_, checkpoints_dir(kRun) + "/" + step_name(20), 1).ok());
+  for (const uint64_t missing : {100, 200, 300, 500, 700, 900}) {
+    SCOPED_TRACE(missing);
+    files_.set_space(whole - missing);
+    const auto results = save_all({});
+    files_.set_space(UINT64_MAX);
+    EXPECT_TRUE(absl::IsResourceExhausted(results[0].status())) << results[0].status();
+    EXPECT_THAT(message(results[0]), HasSubstr("manifest.json"));
+    for (const auto& result : results) {
+      EXPECT_THAT(message(result), HasSubstr("No space left on device"));
+      EXPECT_FALSE(untold(result.status()));
+    }
+    ASSERT_EQ(whole_step(), 15u);
+    next_life();
+  }
+}
+
 TEST_F(PeersTest, AFailingRankZeroIsHeardByAll) {
   const int64_t operations = operations_of(0);
   int failures = 0;

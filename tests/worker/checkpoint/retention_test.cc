@@ -16,6 +16,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::UnorderedElementsAre;
 
 std::string path_of(uint64_t step) { return std::string(kRun) + "/ckpt/" + step_name(step); }
 
@@ -183,6 +184,17 @@ TEST(Retain, APinSurvivesTheReplacementOfADamagedCheckpoint) {
   EXPECT_TRUE(is_pinned(files, path_of(10)).value());
 }
 
+TEST(RemoveCheckpoint, LatestNamesOneThatIsThere) {
+  MemoryFiles files;
+  for (const uint64_t step : {10, 20, 30}) ASSERT_TRUE(save(files, kRun, State(step)).ok());
+  const auto latest = [&] { return read_file(files, checkpoints_dir(kRun) + "/LATEST", 100).value(); };
+  ASSERT_TRUE(remove_checkpoint(files, path_of(10), false).ok());
+  EXPECT_EQ(latest(), "step-00000030\n");
+  ASSERT_TRUE(remove_checkpoint(files, path_of(30), false).ok());
+  EXPECT_EQ(latest(), "step-00000020\n");
+  EXPECT_THAT(files.list(checkpoints_dir(kRun)).value(), UnorderedElementsAre("step-00000020", "LATEST"));
+}
+
 TEST(RemoveCheckpoint, RefusesThePinnedAndTheOnlyGoodOne) {
   MemoryFiles files;
   for (const uint64_t step : {10, 20, 30}) ASSERT_TRUE(save(files, kRun, State(step)).ok());
@@ -199,7 +211,7 @@ TEST(RemoveCheckpoint, RefusesThePinnedAndTheOnlyGoodOne) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("only good one"));
   EXPECT_TRUE(remove_checkpoint(files, path_of(20), false).ok()) << "the damaged one may go";
   EXPECT_TRUE(remove_checkpoint(files, path_of(30), true).ok());
-  EXPECT_THAT(files.list(checkpoints_dir(kRun)).value(), ElementsAre("LATEST"));
+  EXPECT_THAT(files.list(checkpoints_dir(kRun)).value(), IsEmpty()) << "LATEST names none that is gone";
   EXPECT_EQ(remove_checkpoint(files, path_of(30), false).code(), absl::StatusCode::kNotFound);
 }
 

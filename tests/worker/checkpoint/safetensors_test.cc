@@ -1,6 +1,8 @@
 #include "worker/checkpoint/safetensors.h"
 
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -83,6 +85,26 @@ TEST_F(Safetensors, AcceptsWhatOthersWrite) {
                                    "1234567"));
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ((*file)->tensors()[1].name, "b");
+}
+
+// 7 GB, all of it hole but its two ends.
+TEST_F(Safetensors, PastFourGigabytes) {
+  const std::string header = R"({"wide":{"dtype":"U8","shape":[3,2333333333],"data_offsets":[0,6999999999]},)"
+                             R"("end":{"dtype":"U8","shape":[5],"data_offsets":[6999999999,7000000004]}})";
+  const std::string path = testing::TempDir() + "/telar_sparse.safetensors", start = file_of(header, "");
+  std::ofstream(path, std::ios::binary) << start;
+  std::filesystem::resize_file(path, start.size() + 7'000'000'000 - 1);
+  std::ofstream(path, std::ios::binary | std::ios::app) << "abcde";
+  const auto file = SafetensorsFile::open(FileSystem::posix(), path);
+  std::filesystem::remove(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  std::string bytes(6, '?');
+  ASSERT_TRUE((*file)->read(*(*file)->find("end"), 0, std::as_writable_bytes(std::span(bytes).first(5))).ok());
+  EXPECT_EQ(bytes, "abcde?");
+  const TensorInfo& wide = *(*file)->find("wide");
+  EXPECT_TRUE((*file)->read(wide, 6'999'999'993, std::as_writable_bytes(std::span(bytes))).ok());
+  EXPECT_EQ(bytes, std::string(6, '\0'));
+  EXPECT_FALSE((*file)->read(wide, 6'999'999'994, std::as_writable_bytes(std::span(bytes))).ok());
 }
 
 TEST_F(Safetensors, RefusesBadLengths) {

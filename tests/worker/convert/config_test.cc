@@ -4,6 +4,7 @@
 
 #include "tests/worker/convert/directories.h"
 #include "worker/convert/huggingface_config.h"
+#include "worker/tokenizer/tokenizer.h"
 
 namespace telar::convert {
 namespace {
@@ -171,13 +172,55 @@ TEST(Config, WhatWeWriteWeRead) {
   gpt2["n_inner"] = 30;
   for (const Json& json : {llama(), plain, qwen2, gpt2, Json::parse(testing::kGpt2Config)}) {
     const v1::ModelSpec model = parsed(json);
-    const std::string text = config_text(model, backend::DType::kBF16, 7);
+    const std::string text = config_text(model, backend::DType::kBF16, {.begin = 3, .end = {7}});
     const auto again = parse_config(text, "config.json");
     ASSERT_TRUE(again.ok()) << again.status();
     EXPECT_EQ(again->SerializeAsString(), model.SerializeAsString()) << text;
     EXPECT_EQ(Json::parse(text)["torch_dtype"], "bfloat16");
+    EXPECT_EQ(Json::parse(text)["bos_token_id"], 3);
     EXPECT_EQ(Json::parse(text)["eos_token_id"], 7);
   }
+}
+
+TEST(Config, TokenIds) {
+  const TokenIds some{.begin = 128000, .end = {128001, 128008}};
+  EXPECT_EQ(token_ids_in_config(llama().dump(), 128256), some);
+  EXPECT_EQ(token_ids_in_config(llama().dump(), 128002), (TokenIds{.begin = 128000, .end = {128001}}));
+  EXPECT_EQ(token_ids_in_config(testing::kGpt2Config, 50257), std::nullopt);
+  EXPECT_EQ(token_ids_in_config(R"({"bos_token_id": null, "eos_token_id": 2})", 3), (TokenIds{.end = {2}}));
+  const v1::ModelSpec model = parsed(llama());
+  const Json written = Json::parse(config_text(model, backend::DType::kF32, some));
+  EXPECT_EQ(written["eos_token_id"], Json::parse("[128001, 128008]"));
+  EXPECT_EQ(Json::parse(generation_config_text(some))["bos_token_id"], 128000);
+  const Json nothing = Json::parse(config_text(model, backend::DType::kF32, {}));
+  EXPECT_TRUE(nothing["bos_token_id"].is_null());
+  EXPECT_TRUE(nothing["eos_token_id"].is_null());
+  EXPECT_FALSE(Json::parse(generation_config_text({})).contains("eos_token_id"));
+}
+
+TEST(Config, TokenIdsOfATokenizer) {
+  const auto of = [](const std::string& file, v1::TokenizerSpec::Kind kind) {
+    v1::TokenizerSpec spec;
+    spec.set_kind(kind);
+    if (!file.empty()) spec.set_path(std::string(std::getenv("TELAR_SOURCE_DIR")) + "/tests/golden/tokenizers/" + file);
+    const auto ids = token_ids_of(spec);
+    EXPECT_TRUE(ids.ok()) << ids.status();
+    return ids.value_or(TokenIds());
+  };
+  EXPECT_EQ(of("", v1::TokenizerSpec::BYTE), (TokenIds{.end = {256}}));
+  const auto text_of = [](const std::string& file, int64_t id) {
+    v1::TokenizerSpec spec;
+    spec.set_path(std::string(std::getenv("TELAR_SOURCE_DIR")) + "/tests/golden/tokenizers/" + file);
+    return tokenizer::open(spec).value()->name_of(static_cast<int32_t>(id));
+  };
+  const TokenIds llama3 = of("llama3.json", v1::TokenizerSpec::HUGGING_FACE);
+  ASSERT_TRUE(llama3.begin);
+  EXPECT_EQ(text_of("llama3.json", *llama3.begin), "<|begin_of_text|>") << "of its template";
+  const TokenIds unigram = of("unigram.model", v1::TokenizerSpec::SENTENCEPIECE);
+  ASSERT_TRUE(unigram.begin);
+  ASSERT_EQ(unigram.end.size(), 1u);
+  EXPECT_EQ(text_of("unigram.model", *unigram.begin), "<s>");
+  EXPECT_EQ(text_of("unigram.model", unigram.end[0]), "</s>");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/convert/emit.h"
 #include "worker/convert/huggingface.h"
+#include "worker/data/prepared.h"
 
 namespace telar::convert {
 namespace {
@@ -102,6 +103,39 @@ TEST_F(Convert, ToSmallerTypesIsRoundedAndNeverOverflows) {
               HasSubstr("transformer.h.0.attn.c_attn.weight: a value is too large for f16"));
   EXPECT_TRUE(absl::IsNotFound(files_.list("/m/f16").status()));
   EXPECT_TRUE(absl::IsNotFound(files_.list("/m/.tmp-f16").status()));
+}
+
+// By the name that dataset.json has for it, among the first source's directories.
+TEST_F(Convert, TheTokenizerOfPreparedDataGoesAlong) {
+  write_directory(files_, "/m/gpt2", kGpt2Config, gpt2_tensors());
+  to("/m/gpt2", "/m/ours", {.to = Format::kTelar});
+  data::PreparedDataset dataset{.documents = 1, .tokens = 1, .text_bytes = 1};
+  dataset.tokenizer = {.hash = "x", .vocabulary = 8, .end_of_document = 7};
+  dataset.tokenizer.spec.set_kind(v1::TokenizerSpec::SENTENCEPIECE);
+  dataset.tokenizer.spec.set_path("spoken.model");
+  dataset.shards = {{"shard-00000", 1, 1, 2, 3, 4, 5}};
+  ASSERT_TRUE(checkpoint::make_directories(files_, "/data/set").ok());
+  ASSERT_TRUE(checkpoint::write_file(files_, "/data/set/dataset.json", data::dataset_text(dataset)).ok());
+  ASSERT_TRUE(checkpoint::write_file(files_, "/data/set/spoken.model", "pieces").ok());
+  auto manifest = checkpoint::parse_manifest(text("/m/ours/manifest.json"), "m").value();
+  Json spec = Json::parse(manifest.spec_json);
+  spec["data"] = {{"format", "PREPARED"}, {"sources", {{{"name", "a"}, {"train", {"/data/set"}}}}}};
+  manifest.spec_json = spec.dump();
+  ASSERT_TRUE(checkpoint::write_file(files_, "/m/ours/manifest.json", checkpoint::to_text(manifest).value()).ok());
+  to("/m/ours", "/m/hf", {});
+  EXPECT_EQ(text("/m/hf/tokenizer.model"), "pieces");
+}
+
+TEST_F(Convert, IdsOfTheSourceStay) {
+  Json config = Json::parse(kGpt2Config);
+  config["bos_token_id"] = 9;
+  config["eos_token_id"] = {10, 3};
+  write_directory(files_, "/m/gpt2", config.dump().c_str(), gpt2_tensors());
+  to("/m/gpt2", "/m/again", {.to = Format::kHuggingFace});
+  for (const char* name : {"/m/again/config.json", "/m/again/generation_config.json"}) {
+    EXPECT_EQ(Json::parse(text(name))["bos_token_id"], 9) << name;
+    EXPECT_EQ(Json::parse(text(name))["eos_token_id"], Json::parse("[10, 3]")) << name;
+  }
 }
 
 TEST_F(Convert, ATokenizerGoesAlong) {

@@ -39,11 +39,12 @@ class CountingSource : public TokenSource {
     return absl::OkStatus();
   }
   absl::Status check_vocab(int64_t) const override { return absl::OkStatus(); }
-  absl::StatusOr<std::unique_ptr<Documents>> documents(int32_t) const override {
+
+ private:
+  absl::StatusOr<std::unique_ptr<Documents>> do_documents(int32_t, const IndexCache&) const override {
     return absl::FailedPreconditionError("a count has no documents");
   }
 
- private:
   uint64_t size_;
   uint64_t fail_at_;
 };

@@ -44,6 +44,23 @@ TEST_F(MixtureTest, CountsAndEpochsFollowFromTheNumberOfSamples) {
   EXPECT_DOUBLE_EQ(epochs[2], 100.0 / static_cast<double>(mixture_.samplers()[2].rows()));
 }
 
+// From sample 100 on there is another blend, and of each source every row still comes once an epoch.
+TEST_F(MixtureTest, SourcesGoOnWhereAnotherBlendLeftThem) {
+  Mixture other(Blend::create(std::vector<double>{1, 1, 4}).value(), {mixture_.samplers()});
+  other.begin_at(100, mixture_.consumed(100));
+  EXPECT_EQ(other.consumed(100), mixture_.consumed(100));
+  EXPECT_THAT(other.consumed(160), ::testing::ElementsAre(60, 40, 60));
+  std::vector<uint64_t> given(3);
+  std::vector<int32_t> inputs(kRowTokens), wanted(kRowTokens), targets(kRowTokens);
+  for (uint64_t sample = 0; sample < 400; ++sample) {
+    ASSERT_TRUE((sample < 100 ? mixture_ : other).read(sample, {inputs, targets, {}}).ok());
+    const auto source = static_cast<size_t>(inputs[0]) / 1000;
+    ASSERT_TRUE(mixture_.samplers()[source].read(given[source]++, {wanted, targets, {}}).ok());
+    ASSERT_EQ(inputs, wanted) << sample;
+  }
+  EXPECT_EQ(other.consumed(400), given);
+}
+
 // A run that changes its number of replicas again and again, within epochs, sees what one without changes sees; and of
 // each source every row once an epoch.
 TEST_F(MixtureTest, EverySampleOnceWhileReplicasComeAndGo) {

@@ -32,8 +32,13 @@ class PreparedTest : public testing::Test {
     json.replace(at, from.size(), to);
     dir_.write("set/dataset.json", json);
   }
+  static absl::StatusOr<std::unique_ptr<TokenSource>> open_all(const std::vector<std::string>& paths, int64_t vocab) {
+    const auto directories = read_prepared(paths);
+    if (!directories.ok()) return directories.status();
+    return open_prepared(*directories, vocab);
+  }
   std::string refused(absl::StatusCode code) {
-    const auto status = open_prepared({path()}, 257).status();
+    const auto status = open_all({path()}, 257).status();
     EXPECT_EQ(status.code(), code) << status;
     return message_of(status);
   }
@@ -42,7 +47,7 @@ class PreparedTest : public testing::Test {
 
 TEST_F(PreparedTest, IsOneSourceWithItsDocuments) {
   write_prepared(dir_.file("more"), {{{'z', 256}}});
-  const auto source = open_prepared({path(), dir_.file("more")}, 300).value();
+  const auto source = open_all({path(), dir_.file("more")}, 300).value();
   std::vector<int32_t> tokens(source->size());
   ASSERT_TRUE(source->read(0, tokens).ok());
   EXPECT_THAT(tokens, ElementsAre('h', 'i', 256, 'y', 256, 'o', 'k', '!', 256, 'z', 256));
@@ -50,7 +55,7 @@ TEST_F(PreparedTest, IsOneSourceWithItsDocuments) {
   ASSERT_EQ(documents->count(), 4u);
   EXPECT_EQ(documents->end(1), 5u);
   EXPECT_EQ(documents->end(3), source->size());
-  EXPECT_EQ(prepared_tokenizer({path()})->kind(), v1::TokenizerSpec::BYTE);
+  EXPECT_EQ(prepared_tokenizer(read_prepared({path()}).value())->kind(), v1::TokenizerSpec::BYTE);
 }
 
 TEST_F(PreparedTest, WhatIsWrittenIsRead) {
@@ -70,34 +75,34 @@ TEST_F(PreparedTest, WhatIsWrittenIsRead) {
 }
 
 TEST_F(PreparedTest, AVocabularyThatIsTooSmallIsRefusedWithBothNumbers) {
-  const auto status = open_prepared({path()}, 256).status();
+  const auto status = open_all({path()}, 256).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(message_of(status), AllOf(HasSubstr(path()), HasSubstr("257"), HasSubstr("256")));
 }
 
 TEST_F(PreparedTest, AnotherTokenizerIsRefusedWithBothHashes) {
   v1::TokenizerSpec spec;
-  EXPECT_TRUE(check_tokenizer({path()}, spec).ok());
+  EXPECT_TRUE(check_tokenizer(read_prepared({path()}).value(), spec).ok());
   spec.set_kind(v1::TokenizerSpec::BYTE);
-  EXPECT_TRUE(check_tokenizer({path()}, spec).ok());
+  EXPECT_TRUE(check_tokenizer(read_prepared({path()}).value(), spec).ok());
   spec.set_kind(v1::TokenizerSpec::HUGGING_FACE);
   spec.set_path(dir_.write("t.json", "{}"));
   const std::string hash = "hugging_face:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
   EXPECT_EQ(tokenizer_hash(spec).value(), hash);
-  const auto status = check_tokenizer({path()}, spec);
+  const auto status = check_tokenizer(read_prepared({path()}).value(), spec);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(message_of(status), AllOf(HasSubstr("made with tokenizer byte"), HasSubstr("job's is " + hash)));
   const std::string plain = tokenizer_hash(spec).value();
   spec.set_pattern("x");
   EXPECT_NE(tokenizer_hash(spec).value(), plain);
   spec.set_path(dir_.file("none"));
-  EXPECT_EQ(check_tokenizer({path()}, spec).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(check_tokenizer(read_prepared({path()}).value(), spec).code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(PreparedTest, TwoSetsOfDifferentTokenizersAreRefused) {
   std::filesystem::copy(path(), dir_.file("other"));
   edit("\"hash\": \"byte\"", "\"hash\": \"byte:1\"");
-  EXPECT_THAT(message_of(open_prepared({dir_.file("other"), path()}, 257).status()),
+  EXPECT_THAT(message_of(open_all({dir_.file("other"), path()}, 257).status()),
               AllOf(HasSubstr(path() + ": its tokenizer is byte:1"), HasSubstr(dir_.file("other") + " is byte")));
 }
 
@@ -109,9 +114,9 @@ TEST_F(PreparedTest, ATokenizerFileThatWasChangedIsNamed) {
   spec.set_path(dir_.write("set/tokenizer.json", "{}"));
   dataset.tokenizer.hash = tokenizer_hash(spec).value();
   dir_.write("set/dataset.json", dataset_text(dataset));
-  EXPECT_TRUE(prepared_tokenizer({path()}).ok());
+  EXPECT_TRUE(prepared_tokenizer(read_prepared({path()}).value()).ok());
   dir_.write("set/tokenizer.json", "{ }");
-  const auto status = prepared_tokenizer({path()}).status();
+  const auto status = prepared_tokenizer(read_prepared({path()}).value()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(message_of(status), AllOf(HasSubstr("set/tokenizer.json"), HasSubstr(dataset.tokenizer.hash)));
 }

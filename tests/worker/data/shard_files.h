@@ -9,8 +9,8 @@
 
 #include <gtest/gtest.h>
 
+#include "common/published_file.h"
 #include "worker/data/prepared.h"
-#include "worker/data/published_file.h"
 #include "worker/data/shard_writer.h"
 
 namespace telar::data {

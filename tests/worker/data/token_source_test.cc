@@ -71,8 +71,8 @@ TEST(TextSource, NeedsTheByteVocabulary) {
   EXPECT_THAT(message_of(open_text({dir.write("a", "x")}, 256).status()), AllOf(HasSubstr("256"), HasSubstr("257")));
   const auto source = open_text({dir.file("a")}, 257).value();
   EXPECT_TRUE(source->check_vocab(257).ok());
-  EXPECT_THAT(message_of(source->check_vocab(256)), HasSubstr("token 1 has id 256"));
-  EXPECT_THAT(message_of(source->check_vocab(100)), HasSubstr("token 0 has id 120"));
+  EXPECT_THAT(message_of(source->check_vocab(256)), HasSubstr("token 1 (offset 1) has id 256"));
+  EXPECT_THAT(message_of(source->check_vocab(100)), HasSubstr("token 0 (offset 0) has id 120"));
 }
 
 TEST(LlmcBin, ReadsBothVersionsMixed) {
@@ -136,10 +136,10 @@ TEST(LlmcBin, NamesTheIdThatTheModelDoesNotHave) {
   const auto status = source->read(0, tokens);
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(message_of(status),
-              AllOf(HasSubstr(bad), HasSubstr("token 2 has id 100"), HasSubstr("vocabulary of 100")));
+              AllOf(HasSubstr(bad), HasSubstr("token 2 (offset 1032) has id 100"), HasSubstr("vocabulary of 100")));
   EXPECT_EQ(message_of(source->check_vocab(100)), message_of(status));
-  EXPECT_THAT(message_of(source->check_vocab(1 << 20)), HasSubstr("token 3 has id 4294967280"));
-  EXPECT_THAT(message_of(source->check_vocab(3)), AllOf(HasSubstr(good), HasSubstr("token 2 has id 3")));
+  EXPECT_THAT(message_of(source->check_vocab(1 << 20)), HasSubstr("token 3 (offset 1036) has id 4294967280"));
+  EXPECT_THAT(message_of(source->check_vocab(3)), AllOf(HasSubstr(good), HasSubstr("token 2 (offset 1028) has id 3")));
 }
 
 TEST(LlmcBin, RefusesWhatIsNotAShard) {
@@ -176,6 +176,39 @@ TEST(LlmcBin, CountsInSixtyFourBits) {
   std::vector<int32_t> tokens(5);
   ASSERT_TRUE(source->read(kTokens - 3, tokens).ok());
   EXPECT_THAT(tokens, ElementsAre(0, 41, 42, 43, 44));
+}
+
+// Word 2 of a shard is unsigned: more tokens than 2^31 - 1.
+TEST(LlmcBin, CountsPastTheSignBit) {
+  TempDir dir;
+  constexpr uint64_t kTokens = 3'000'000'000;
+  const auto path = dir.write("big.bin", llmc_header(20240520, 1, kTokens));
+  ASSERT_EQ(::truncate(path.c_str(), 1024 + 2 * kTokens), 0);
+  const int file = ::open(path.c_str(), O_WRONLY);
+  const uint16_t ids[] = {41, 60};
+  ASSERT_EQ(::pwrite(file, ids, 4, 1024 + 2 * (kTokens - 2)), 4);
+  ::close(file);
+  const auto source = open_llmc_bin({path}, 50).value();
+  EXPECT_EQ(source->size(), kTokens);
+  std::vector<int32_t> tokens(2);
+  ASSERT_TRUE(source->read(kTokens - 3, tokens).ok());
+  EXPECT_THAT(tokens, ElementsAre(0, 41));
+  source->will_need(kTokens - 2, 10);
+  EXPECT_THAT(message_of(source->read(kTokens - 2, tokens)),
+              HasSubstr("token 2999999999 (offset 6000001022) has id 60"));
+}
+
+TEST(TextSource, PastFourGigabytes) {
+  TempDir dir;
+  constexpr uint64_t kBytes = 5'000'000'000;
+  const auto path = dir.write("big.txt", "a");
+  ASSERT_EQ(::truncate(path.c_str(), kBytes), 0);
+  const auto source = open_text({path, dir.write("small.txt", "b")}, 257).value();
+  EXPECT_EQ(source->size(), kBytes + 3);
+  std::vector<int32_t> tokens(4);
+  ASSERT_TRUE(source->read(kBytes - 1, tokens).ok());
+  EXPECT_THAT(tokens, ElementsAre(0, 256, 'b', 256));
+  EXPECT_EQ(source->documents(256).value()->end(0), kBytes + 1);
 }
 
 TEST(Paths, GlobsInByteOrderAndLiteralsFirst) {

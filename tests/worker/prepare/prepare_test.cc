@@ -181,7 +181,7 @@ TEST_F(PrepareTest, WhatAKilledRunLeftBehindItsLastShardIsNotTaken) {
   ASSERT_GE(shards, 2u);
   // Published, but not yet in the state; half written; told twice.
   dir_.write("out/shard-0000" + std::to_string(shards) + ".bin", "half");
-  dir_.write(std::string("out/") + data::kUnpublishedPrefix + "shard-00009.idx", "half");
+  dir_.write(std::string("out/") + kUnpublishedPrefix + "shard-00009.idx", "half");
   dir_.write(std::string("out/") + kSkippedFile, "told before it was saved\n");
   const Summary summary = prepare(request).value();
   EXPECT_GT(summary.resumed_documents, 0u);

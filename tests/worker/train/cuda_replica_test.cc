@@ -65,7 +65,7 @@ TEST_F(CudaReplicaTest, SnapshotsHaveTheBitsOfTheirStep) {
   }
   for (const bool graphs : {false, true}) {
     const auto replica = create(Replica::Execution::kLanes, graphs);
-    ASSERT_TRUE(replica->prepare_snapshots(replica->pieces(), UINT64_MAX).ok());
+    ASSERT_TRUE(replica->prepare_snapshots(replica->pieces()).ok());
     const auto expect_state_of = [&](uint64_t step) {
       ASSERT_TRUE(replica->snapshot()->copy().wait().ok());
       std::vector<float> all;

@@ -74,7 +74,7 @@ class SavesTest : public ::testing::Test {
     saved_ = std::make_unique<SavedState>(plan_, coordinator_.committer, files_);
     saves_ = std::make_unique<Saves>(plan_, *saved_, *replica_, &coordinator_.committer,
                                      Saves::Patience{milliseconds(20), milliseconds(20)});
-    const absl::Status status = saves_->prepare(UINT64_MAX);
+    const absl::Status status = saves_->prepare(UINT64_MAX, nullptr);
     ASSERT_TRUE(status.ok()) << status;
   }
   // One step, and the save behind it if it is due; as run.cc does it, with one step in flight.
@@ -302,7 +302,7 @@ TEST_F(SavesTest, TheNextSaveWaitsForASlowOne) {
 // Destroyed while it is copied, and while it waits for an answer: at once, and nothing half done is left in sight.
 TEST_F(SavesTest, EndsWithASaveUnderWay) {
   start();
-  copy_delay_ = milliseconds(1);
+  copy_delay_ = milliseconds(20);  // Long enough for this thread to get its turn.
   step(2, true);
   saves_.reset();
   EXPECT_THAT(published(), IsEmpty());
@@ -330,7 +330,7 @@ TEST_F(SavesTest, ARunThatDoesNotSaveTakesNoMemory) {
   start();
   EXPECT_TRUE(saves_->async());
   Saves other(plan_, *saved_, *replica_, nullptr, {});
-  const absl::Status status = other.prepare(1000);
+  const absl::Status status = other.prepare(1000, nullptr);
   EXPECT_EQ(class_of(status), v1::OUT_OF_MEMORY) << status;
 }
 

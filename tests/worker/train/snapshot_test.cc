@@ -3,13 +3,17 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <thread>
 
 #include "tests/fakes/device.h"
+#include "tests/fakes/key_value_store.h"
 #include "tests/worker/train/tiny.h"
 #include "worker/backend/cpu/cpu.h"
+#include "worker/train/failure.h"
 #include "worker/train/host_memory.h"
 #include "worker/train/saved_state.h"
 
@@ -43,8 +47,10 @@ class SnapshotTest : public ::testing::Test {
   }
   SnapshotTest() {
     for (fakes::FakeDevice* device : {&cpu_, &gpu_}) {
-      device->before_copies["snapshot"] = [this](backend::Stream&) {
+      device->before_copies["host_copy"] = [this](backend::Stream&) {
+        ++copies_;
         std::this_thread::sleep_for(delay_);
+        if (hold_.valid()) hold_.wait();
         return absl::OkStatus();
       };
     }
@@ -60,12 +66,14 @@ class SnapshotTest : public ::testing::Test {
   static std::unique_ptr<Replica> with_snapshots(backend::Device& device, v1::Precision precision = v1::FP32,
                                                  Replica::Execution execution = Replica::Execution::kLanes) {
     auto replica = create(device, precision, execution);
-    const absl::Status status = replica->prepare_snapshots(SavedState::share(replica->shape()), UINT64_MAX);
+    const absl::Status status = replica->prepare_snapshots(SavedState::share(replica->shape()));
     EXPECT_TRUE(status.ok()) << status;
     return replica;
   }
 
   std::chrono::microseconds delay_{0};  // Of each copy of a snapshot.
+  std::shared_future<void> hold_;       // Where there is one, copies wait for it.
+  std::atomic<int> copies_{0};          // Begun.
   fakes::FakeDevice cpu_{cpu_device()};
   fakes::FakeDevice gpu_{cpu_device(), true};
 };
@@ -139,6 +147,46 @@ TEST_F(SnapshotTest, ACopyThatTakesLongHoldsTheUpdateAndTellsHowLong) {
   EXPECT_EQ(replica->finish_step().value().held, 0);
 }
 
+// A copy that is not over when all of a step but its update is, nor when the step behind it is submitted: both wait,
+// and come to what they come to without a copy.
+TEST_F(SnapshotTest, ACopyThatOutlastsAStepHoldsItAndTheNext) {
+  std::vector<double> losses;
+  const auto plain = create(cpu_);
+  std::vector<float> state;
+  for (uint64_t step = 1; step <= 6; ++step) {
+    ASSERT_TRUE(submit(*plain, step).ok());
+    losses.push_back(plain->finish_step().value().loss);
+    if (step == 3) state = state_of(*plain);
+  }
+  for (fakes::FakeDevice* device : {&cpu_, &gpu_}) {
+    copies_ = 0;
+    hold_ = {};
+    const auto replica = with_snapshots(*device);
+    testing::train(*replica, 2, 1);
+    std::promise<void> open;
+    hold_ = open.get_future().share();
+    ASSERT_TRUE(submit(*replica, 3).ok());
+    ASSERT_TRUE(replica->take_snapshot().ok());
+    ASSERT_TRUE(submit(*replica, 4).ok());
+    EXPECT_EQ(replica->finish_step().value().loss, losses[2]);  // Before any of the copy.
+    ASSERT_TRUE(submit(*replica, 5).ok());
+    auto fourth = std::async(std::launch::async, [&] { return replica->finish_step(); });
+    EXPECT_EQ(fourth.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout);
+    EXPECT_EQ(copies_, 1);
+    open.set_value();
+    const auto held = fourth.get();
+    ASSERT_TRUE(held.ok()) << held.status();
+    EXPECT_EQ(held->loss, losses[3]);
+    EXPECT_GT(held->held, 0.001) << "all of the 20 ms but forward and backward";
+    EXPECT_TRUE(taken(*replica) == state);
+    const auto fifth = replica->finish_step();
+    EXPECT_EQ(fifth->loss, losses[4]);
+    EXPECT_EQ(fifth->held, 0);
+    ASSERT_TRUE(submit(*replica, 6).ok());
+    EXPECT_EQ(replica->finish_step().value().loss, losses[5]);
+  }
+}
+
 // 50 saves: the memory was taken before the first.
 TEST_F(SnapshotTest, TakesNoMemoryButThatOfTheStart) {
   const auto resident = [] {
@@ -197,14 +245,40 @@ TEST_F(SnapshotTest, RefusesToReadWhatItDoesNotHold) {
   EXPECT_EQ(create(cpu_)->take_snapshot().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(SnapshotTest, SaysWhatItWouldNeed) {
-  const auto replica = create(cpu_);
-  const absl::Status status = replica->prepare_snapshots(SavedState::share(replica->shape()), 1000);
-  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-  EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("* 12"), HasSubstr("but 1000 are free"), HasSubstr("checkpoint.async: false")));
-  EXPECT_EQ(replica->snapshot(), nullptr);
-  EXPECT_TRUE(check_host_memory(10, 120, 120).ok());
+TEST_F(SnapshotTest, SaysWhatItWillTake) {
+  const auto replica = with_snapshots(cpu_);
+  EXPECT_EQ(replica->snapshot_bytes(SavedState::share(replica->shape())), replica->snapshot()->bytes());
+}
+
+TEST(HostMemory, IsCountedForAllRanksOfANode) {
+  EXPECT_TRUE(find_host_memory({}, {10, 120, 120}, nullptr).ok());
+  const absl::Status alone = find_host_memory({}, {10, 120, 119}, nullptr);
+  EXPECT_TRUE(absl::IsResourceExhausted(alone)) << alone;
+  EXPECT_EQ(class_of(alone), v1::OUT_OF_MEMORY);
+  EXPECT_THAT(std::string(alone.message()), AllOf(HasSubstr("this rank saves 10"), HasSubstr("10 * 12"),
+                                                  HasSubstr("but 119 are free"), HasSubstr("checkpoint.async: false")));
+  // Ranks 1 and 3 are on one node, where the smaller of what each found free counts; rank 2 is elsewhere.
+  const auto ask = [](uint64_t free) {
+    fakes::InProcessStore store;
+    std::vector<absl::Status> answers(4);
+    std::vector<std::thread> ranks;
+    for (const uint32_t rank : {1, 2, 3}) {
+      ranks.emplace_back([&, rank] {
+        v1::RankPlan plan;
+        plan.set_rank(rank);
+        if (rank == 2) plan.add_node_ranks(2);
+        if (rank != 2) plan.mutable_node_ranks()->Add(1), plan.mutable_node_ranks()->Add(3);
+        answers[rank] = find_host_memory(plan, {10 * rank, 120 * rank, rank == 1 ? UINT64_MAX : free}, &store);
+      });
+    }
+    for (std::thread& rank : ranks) rank.join();
+    EXPECT_EQ(answers[1], answers[3]);
+    EXPECT_TRUE(answers[2].ok());
+    return answers[1];
+  };
+  EXPECT_TRUE(ask(480).ok());
+  EXPECT_THAT(std::string(ask(479).message()), AllOf(HasSubstr("the 2 ranks of this node save 40"),
+                                                     HasSubstr("= 480 bytes"), HasSubstr("but 479 are free")));
 }
 
 TEST(HostMemory, IsWhatTheControlGroupsLeave) {

@@ -5,10 +5,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
 #include "tests/fakes/rendezvous.h"
+#include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/plan/resolve.h"
 #include "worker/train/dataset.h"
 #include "worker/train/failure.h"
@@ -124,6 +126,31 @@ class SourcesTest : public ::testing::Test {
     return told;
   }
 
+  // What is told of the sources is what is told of all.
+  static void expect_sources_add_up(const v1::EvalReport& eval) {
+    ASSERT_EQ(eval.sources_size(), 2);
+    EXPECT_EQ(eval.sources(0).name(), "wiki");
+    uint64_t tokens = 0;
+    double loss = 0;
+    for (const v1::SourceLoss& source : eval.sources()) {
+      EXPECT_GT(source.loss(), 0);
+      tokens += source.tokens();
+      loss += source.loss() * static_cast<double>(source.tokens());
+    }
+    EXPECT_EQ(tokens, eval.tokens());
+    EXPECT_NEAR(loss, eval.loss() * static_cast<double>(tokens), 1e-6 * loss);
+  }
+  // The evaluation's loss of each source in the run's curve.
+  nlohmann::json curve_of_sources(const std::string& run_dir) const {
+    std::ifstream lines(root_ / run_dir / "metrics.jsonl");
+    nlohmann::json found;
+    for (std::string line; std::getline(lines, line);) {
+      const auto json = nlohmann::json::parse(line);
+      if (json.contains("eval_sources")) found = json["eval_sources"];
+    }
+    return found;
+  }
+
   fs::path root_;
   uint64_t epoch_ = 0;
 };
@@ -190,6 +217,39 @@ TEST_F(SourcesTest, ErrorsNameTheSource) {
               ::testing::AllOf(HasSubstr("source wiki: "), HasSubstr("1 documents"), HasSubstr("eval_fraction 0.3")));
 }
 
+// Other weights and a source more from sample 20 on, as if the spec had been changed: each source goes on where it was,
+// and whether the run stops once more on the way makes no difference.
+TEST_F(SourcesTest, EachGoesOnWhenTheBlendIsChanged) {
+  for (int i = 0; i < 30; ++i) write("more", i, "Number " + std::to_string(i * 7) + " of what came later, in time.\n");
+  const auto changed = [this](uint64_t steps) {
+    v1::JobSpec job = spec(steps);
+    job.mutable_data()->mutable_sources(0)->set_weight(1);
+    v1::DataSource& more = *job.mutable_data()->add_sources();
+    more.set_name("more");
+    more.set_weight(2);
+    more.add_train((root_ / "more" / "*.txt").string());
+    return resolved(job);
+  };
+  run_job(spec(5), "one", 1);
+  const Told one = run_job(changed(12), "one", 1);
+  run_job(spec(5), "two", 1);
+  run_job(changed(8), "two", 2);
+  const Told two = run_job(changed(12), "two", 1);
+  ASSERT_EQ(one.losses.size(), 7u);
+  ASSERT_EQ(two.losses.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(two.losses[i], one.losses[i + 3], 2e-5 * one.losses[i + 3]);
+  for (const char* run : {"one", "two"}) {
+    const auto latest =
+        checkpoint::find_latest(checkpoint::FileSystem::posix(), (root_ / run).string(), checkpoint::Depth::kManifest);
+    const checkpoint::Manifest& manifest = latest.value().checkpoint->manifest();
+    using Counts = std::map<std::string, uint64_t>;
+    ASSERT_TRUE(manifest.blend_start);
+    EXPECT_EQ(manifest.blend_start->samples, 20u);
+    EXPECT_EQ(manifest.blend_start->consumed, (Counts{{"wiki", 15}, {"code", 5}}));
+    EXPECT_EQ(manifest.consumed_sources, (Counts{{"wiki", 15 + 7}, {"code", 5 + 7}, {"more", 14}}));
+  }
+}
+
 // Rows have different numbers of targets, and so have replicas and micro-batches: a mean of their means would differ.
 // One rank with one micro-batch, one with four, two with two each, and a run that goes from one rank to two within an
 // epoch, see the same samples and come to the same losses.
@@ -208,6 +268,8 @@ TEST_F(SourcesTest, ReplicasMayComeAndGo) {
     EXPECT_EQ(want.started.sources(1).name(), "code");
     EXPECT_GT(want.started.sources(1).epochs(), 0);
     EXPECT_GT(want.eval.tokens(), 0u);
+    expect_sources_add_up(want.eval);
+    EXPECT_EQ(curve_of_sources(name + "-one")["code"], want.eval.sources(1).loss());
 
     const auto expect_same = [&](const std::vector<double>& losses, size_t from, const char* what) {
       ASSERT_EQ(losses.size() + from, want.losses.size()) << what;

@@ -1,12 +1,12 @@
-#include "worker/train/step_buffers.h"
+#include "worker/engine/step_buffers.h"
 
 #include "worker/engine/memory_plan.h"
 
-namespace telar::train {
+namespace telar::engine {
 
-absl::StatusOr<std::unique_ptr<StepBuffers>> StepBuffers::create(backend::Device& device, engine::Executor& executor,
-                                                                 std::vector<engine::Tensor> inputs,
-                                                                 std::vector<engine::Tensor> outputs) {
+absl::StatusOr<std::unique_ptr<StepBuffers>> StepBuffers::create(backend::Device& device, Executor& executor,
+                                                                 std::vector<Tensor> inputs,
+                                                                 std::vector<Tensor> outputs) {
   std::unique_ptr<StepBuffers> buffers(new StepBuffers(executor));
   const uint64_t input_bytes = place(std::move(inputs), buffers->inputs_);
   const uint64_t output_bytes = place(std::move(outputs), buffers->outputs_);
@@ -27,11 +27,11 @@ absl::StatusOr<std::unique_ptr<StepBuffers>> StepBuffers::create(backend::Device
   return buffers;
 }
 
-uint64_t StepBuffers::place(std::vector<engine::Tensor> tensors, std::vector<Place>& places) {
+uint64_t StepBuffers::place(std::vector<Tensor> tensors, std::vector<Place>& places) {
   uint64_t end = 0;
-  for (const engine::Tensor& tensor : tensors) {
+  for (const Tensor& tensor : tensors) {
     places.push_back({tensor, end});
-    end += engine::align_up(tensor.bytes());
+    end += align_up(tensor.bytes());
   }
   return end;
 }
@@ -63,4 +63,4 @@ uint64_t StepBuffers::device_bytes() const {
   return bytes;
 }
 
-}  // namespace telar::train
+}  // namespace telar::engine

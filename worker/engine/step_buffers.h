@@ -18,7 +18,7 @@
 #include "worker/backend/device.h"
 #include "worker/engine/executor.h"
 
-namespace telar::train {
+namespace telar::engine {
 
 // Threads: one caller. Destroyed before the executor, and when all that was sent is over.
 class StepBuffers {
@@ -27,9 +27,8 @@ class StepBuffers {
 
   // `inputs` are tensors that the host writes before each run of the executor, `outputs` f32 scalars that it reads
   // behind each. At most kSlots steps may be between send() and wait().
-  static absl::StatusOr<std::unique_ptr<StepBuffers>> create(backend::Device& device, engine::Executor& executor,
-                                                             std::vector<engine::Tensor> inputs,
-                                                             std::vector<engine::Tensor> outputs);
+  static absl::StatusOr<std::unique_ptr<StepBuffers>> create(backend::Device& device, Executor& executor,
+                                                             std::vector<Tensor> inputs, std::vector<Tensor> outputs);
 
   // Where the host writes input `index` of step number `step` (any count that grows by one), from when wait() for the
   // step kSlots before has returned until send().
@@ -53,21 +52,21 @@ class StepBuffers {
 
  private:
   struct Place {
-    engine::Tensor tensor;
+    Tensor tensor;
     uint64_t offset = 0;  // In a slot.
   };
   struct Slot {
     std::unique_ptr<backend::Memory> host_inputs, device_inputs, host_outputs;
     std::unique_ptr<backend::Event> sent, received;
   };
-  explicit StepBuffers(engine::Executor& executor) : executor_(executor) {}
-  static uint64_t place(std::vector<engine::Tensor> tensors, std::vector<Place>& places);
+  explicit StepBuffers(Executor& executor) : executor_(executor) {}
+  static uint64_t place(std::vector<Tensor> tensors, std::vector<Place>& places);
   Slot& slot(uint64_t step) { return slots_[step % kSlots]; }
 
-  engine::Executor& executor_;
+  Executor& executor_;
   std::vector<Place> inputs_, outputs_;
   std::array<Slot, kSlots> slots_;
   std::unique_ptr<backend::Stream> copy_in_;  // Last: gone before what its work touches.
 };
 
-}  // namespace telar::train
+}  // namespace telar::engine

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace telar::data {
+namespace telar {
 
 // What a file is called in its directory until it is published. Left behind by a writer that was killed; anyone who
 // writes into that directory next may remove it.
@@ -21,8 +21,10 @@ inline constexpr const char* kUnpublishedPrefix = ".tmp-";
 // For one thread. Errors name operation and path.
 class PublishedFile {
  public:
-  // To become `directory`/`name`; a file of that name stays until then.
-  static absl::StatusOr<std::unique_ptr<PublishedFile>> create(const std::string& directory, const std::string& name);
+  // To become `directory`/`name`; a file of that name stays until then. Of several processes that may write it at once
+  // each has another `writer`, and the last one's stays.
+  static absl::StatusOr<std::unique_ptr<PublishedFile>> create(const std::string& directory, const std::string& name,
+                                                               const std::string& writer = "");
   // Removes what was not published.
   ~PublishedFile();
   PublishedFile(const PublishedFile&) = delete;
@@ -38,7 +40,7 @@ class PublishedFile {
   uint32_t crc32c() const { return crc32c_; }
 
  private:
-  PublishedFile(int file, std::string directory, const std::string& name);
+  PublishedFile(int file, std::string directory, std::string temporary, const std::string& name);
   absl::Status flush();
 
   int file_;
@@ -53,4 +55,4 @@ absl::Status publish_file(const std::string& directory, const std::string& name,
 
 absl::Status sync_directory(const std::string& directory);
 
-}  // namespace telar::data
+}  // namespace telar

@@ -1,4 +1,4 @@
-#include "worker/data/published_file.h"
+#include "common/published_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/crc32c.h"
 
-namespace telar::data {
+namespace telar {
 namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 18;
@@ -29,20 +29,21 @@ absl::Status write_all(int file, std::span<const std::byte> bytes, const std::st
 
 }  // namespace
 
-PublishedFile::PublishedFile(int file, std::string directory, const std::string& name)
+PublishedFile::PublishedFile(int file, std::string directory, std::string temporary, const std::string& name)
     : file_(file),
       directory_(std::move(directory)),
-      temporary_(absl::StrCat(directory_, "/", kUnpublishedPrefix, name)),
+      temporary_(std::move(temporary)),
       path_(absl::StrCat(directory_, "/", name)) {
   buffer_.reserve(kBufferBytes);
 }
 
 absl::StatusOr<std::unique_ptr<PublishedFile>> PublishedFile::create(const std::string& directory,
-                                                                     const std::string& name) {
-  const std::string path = absl::StrCat(directory, "/", kUnpublishedPrefix, name);
+                                                                     const std::string& name,
+                                                                     const std::string& writer) {
+  const std::string path = absl::StrCat(directory, "/", kUnpublishedPrefix, writer, name);
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (file < 0) return failed("create", path);
-  return std::unique_ptr<PublishedFile>(new PublishedFile(file, directory, name));
+  return std::unique_ptr<PublishedFile>(new PublishedFile(file, directory, path, name));
 }
 
 PublishedFile::~PublishedFile() {
@@ -101,4 +102,4 @@ absl::Status sync_directory(const std::string& directory) {
   return status;
 }
 
-}  // namespace telar::data
+}  // namespace telar

@@ -1,0 +1,93 @@
+// A full disk does not end a run: its events wait, its log says what is missing.
+#include "worker/train/rank_log.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "worker/train/event_log.h"
+
+namespace telar::train {
+namespace {
+
+class FullDisk : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
+    std::string path = (std::filesystem::temp_directory_path() / "telar_test_XXXXXX").string();
+    ASSERT_NE(mkdtemp(path.data()), nullptr);
+    root_ = path;
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+
+  // From now on the descriptor writes there.
+  static void turn(int file, const std::string& to) {
+    const int other = open(to.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    ASSERT_EQ(dup2(other, file), file);
+    close(other);
+  }
+  std::string read(const std::string& path) const {
+    std::ifstream file(path);
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+  static v1::RankEvent step(uint64_t number) {
+    v1::RankEvent event;
+    event.mutable_step()->set_step(number);
+    return event;
+  }
+
+  std::string root_;
+};
+
+TEST_F(FullDisk, TheLogSaysHowMuchIsMissing) {
+  const int file = open((root_ + "/log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  RankLog log(file);
+  log.write("one\n", 4);
+  turn(file, "/dev/full");
+  log.write("two\n", 4);
+  log.write("three\n", 6);
+  turn(file, root_ + "/log");
+  log.write("four\n", 5);
+  log.write("five\n", 5);
+  close(file);
+  EXPECT_EQ(read(root_ + "/log"),
+            "one\n[telar: 10 bytes of this log are missing here: the disk was full]\nfour\nfive\n");
+}
+
+TEST_F(FullDisk, EventsWaitForRoom) {
+  auto events = EventLog::open(root_ + "/events").value();
+  int file = -1;
+  for (int number = 3; number < 100; ++number) {
+    std::error_code problem;
+    const auto target = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(number), problem);
+    if (!problem && target == root_ + "/events") file = number;
+  }
+  ASSERT_GE(file, 0);
+  EXPECT_TRUE(events->write(step(1)).ok());
+  turn(file, "/dev/full");
+  EXPECT_TRUE(events->write(step(2)).ok());
+  EXPECT_TRUE(events->write(step(3)).ok());
+  turn(file, root_ + "/events");
+  EXPECT_TRUE(events->write(step(4)).ok());
+  const std::string text = read(root_ + "/events");
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4);
+  EXPECT_LT(text.find("\"step\":\"2\""), text.find("\"step\":\"3\""));
+
+  turn(file, "/dev/full");
+  events->set_patience(std::chrono::milliseconds(200));
+  v1::RankEvent last;
+  last.mutable_finished()->set_step(4);
+  EXPECT_FALSE(events->write(last).ok());  // Nobody would hear of it.
+  turn(file, root_ + "/events");
+}
+
+}  // namespace
+}  // namespace telar::train
