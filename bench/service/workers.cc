@@ -40,6 +40,7 @@ class SimulatedWorkers::Worker final : public grpc::ClientBidiReactor<v1::Heartb
     v1::RegisterNodeResponse response;
     const grpc::Status status = stub_->RegisterNode(&context, request, &response);
     if (!status.ok()) return absl::UnavailableError(absl::StrCat(name_, ": ", status.error_message()));
+    registration_ = response.registration();
     stub_->async()->Heartbeat(&context_, this);
     AddHold();  // Writes are started by another thread than gRPC's.
     StartCall();
@@ -112,6 +113,7 @@ class SimulatedWorkers::Worker final : public grpc::ClientBidiReactor<v1::Heartb
   void beat(SteadyClock::time_point now) {
     request_.set_node(name_);
     request_.set_incarnation("1");
+    request_.set_registration(registration_);
     request_.set_sequence(++sequence_);
     request_.clear_ranks();
     for (const auto& [key, rank] : ranks_) *request_.add_ranks() = rank.status;
@@ -176,6 +178,7 @@ class SimulatedWorkers::Worker final : public grpc::ClientBidiReactor<v1::Heartb
   SimulatedWorkers* const owner_;
   const std::string name_;
   std::unique_ptr<v1::Cluster::Stub> stub_;
+  uint64_t registration_ = 0;
   grpc::ClientContext context_;
   v1::HeartbeatRequest request_;
   v1::HeartbeatResponse response_;

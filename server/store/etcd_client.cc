@@ -21,8 +21,8 @@ using std::chrono::milliseconds;
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr milliseconds kMostOfOneTry(1'000);  // Then another address is asked.
-constexpr milliseconds kPause(50);
-constexpr int64_t kPage = 500;
+constexpr milliseconds kRetryPause(50);
+constexpr int64_t kKeysAtOnce = 500;
 
 std::shared_ptr<grpc::Channel> dial_etcd(const std::string& endpoint) {
   grpc::ChannelArguments arguments;
@@ -96,6 +96,8 @@ absl::StatusOr<Response> EtcdClient::attempt(Steady until, const char* doing, Ca
   const auto left = std::clamp<SteadyClock::duration>(until - SteadyClock::now(), milliseconds(1), kMostOfOneTry);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + left);
+  // Else the call is over at once while there is no connection, and only a thread that waits in a call drives one on.
+  context.set_wait_for_ready(true);
   Response response;
   const grpc::Status status = call(*members_[index % members_.size()], &context, &response);
   if (status.ok()) return response;
@@ -110,8 +112,8 @@ template <typename Response, typename Call>
 absl::StatusOr<Response> EtcdClient::retry(Steady until, const char* doing, Call call) {
   while (true) {
     auto response = attempt<Response>(until, doing, call);
-    if (!absl::IsUnavailable(response.status()) || SteadyClock::now() + kPause >= until) return response;
-    std::this_thread::sleep_for(kPause);
+    if (!absl::IsUnavailable(response.status()) || SteadyClock::now() + kRetryPause >= until) return response;
+    std::this_thread::sleep_for(kRetryPause);
   }
 }
 
@@ -180,7 +182,7 @@ absl::StatusOr<std::vector<pb::KeyValue>> EtcdClient::all(const std::string& pre
   pb::RangeRequest request;
   request.set_key(prefix);
   request.set_range_end(end_of_prefix(prefix));
-  request.set_limit(kPage);
+  request.set_limit(kKeysAtOnce);
   while (true) {
     auto page = range(request, until);
     if (!page.ok()) return page.status();

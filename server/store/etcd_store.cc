@@ -25,9 +25,9 @@ constexpr uint64_t kSchema = 1;
 constexpr int kMostOps = 100;
 constexpr size_t kMostBytes = 1'400'000;
 constexpr size_t kMostPart = 1'300'000;  // Of a change in parts; one value must fit, too.
-constexpr int64_t kPage = 500;
+constexpr int64_t kEventsAtOnce = 500;
 constexpr std::chrono::seconds kRead(5);
-constexpr milliseconds kPause(50);
+constexpr milliseconds kAnswerPause(50);
 constexpr std::chrono::seconds kCompactEvery(60);
 
 std::string event_key(const std::string& base, uint64_t sequence) {
@@ -254,7 +254,7 @@ absl::Status EtcdStore::write(const Ops& ops, const std::vector<std::string>& fr
     const auto response = client_->try_txn(request, leadership_->end());
     if (absl::IsUnavailable(response.status())) {
       may_be_there = true;
-      std::this_thread::sleep_for(kPause);
+      std::this_thread::sleep_for(kAnswerPause);
       if (absl::Status status = leadership_->renew_fence(fence.version); !status.ok()) return deposed();
       continue;
     }
@@ -334,7 +334,7 @@ absl::Status EtcdStore::add_thinned(const std::string& job, uint64_t stride, Wri
   pb::RangeRequest request;
   request.set_key(events_of(job));
   request.set_range_end(event_key(events_of(job), head_of(job) + 1));
-  request.set_limit(kPage);
+  request.set_limit(kEventsAtOnce);
   while (true) {
     auto page = client_->range(request, soon());
     if (!page.ok()) return page.status();

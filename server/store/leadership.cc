@@ -11,8 +11,8 @@ namespace pb = etcdserverpb;
 using std::chrono::milliseconds;
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr milliseconds kTry(1'000);
-constexpr milliseconds kPause(100);  // After a renewal that failed.
+constexpr milliseconds kOneTry(1'000);
+constexpr milliseconds kRenewPause(100);  // After a call that failed.
 
 }  // namespace
 
@@ -24,7 +24,7 @@ Leadership::~Leadership() { resign(); }
 absl::StatusOr<bool> Leadership::campaign() {
   pb::RangeRequest look;
   look.set_key(key_);
-  auto now = client_->range(look, SteadyClock::now() + kTry);
+  auto now = client_->range(look, SteadyClock::now() + kOneTry);
   if (!now.ok()) return now.status();
   if (now->kvs_size() > 0) {
     std::lock_guard<std::mutex> hold(mutex_);
@@ -32,7 +32,7 @@ absl::StatusOr<bool> Leadership::campaign() {
     return false;
   }
   const auto asked = SteadyClock::now();
-  auto lease = client_->grant(options_.ttl, asked + kTry);
+  auto lease = client_->grant(options_.ttl, asked + kOneTry);
   if (!lease.ok()) return lease.status();
 
   pb::TxnRequest take;
@@ -44,10 +44,10 @@ absl::StatusOr<bool> Leadership::campaign() {
   put->set_key(key_);
   put->set_value(options_.address);
   put->set_lease(lease->id());
-  const auto won = client_->try_txn(take, SteadyClock::now() + kTry);
+  const auto won = client_->try_txn(take, SteadyClock::now() + kOneTry);
   if (!won.ok() || !won->succeeded()) {
     // Without an answer the key may be ours: it goes with its lease.
-    client_->revoke(lease->id(), SteadyClock::now() + kTry).IgnoreError();
+    client_->revoke(lease->id(), SteadyClock::now() + kOneTry).IgnoreError();
     if (!won.ok()) return won.status();
     return false;
   }
@@ -68,8 +68,8 @@ void Leadership::keep() {
   while (wait(pause)) {
     const auto asked = SteadyClock::now();
     if (asked >= end()) return lose("its lease ran out before it was renewed");
-    const auto left = client_->try_keep_alive(lease_, std::min(end(), asked + kTry));
-    pause = left.ok() ? milliseconds(options_.ttl) / 3 : kPause;
+    const auto left = client_->try_keep_alive(lease_, std::min(end(), asked + kOneTry));
+    pause = left.ok() ? milliseconds(options_.ttl) / 3 : kRenewPause;
     if (!left.ok()) continue;
     if (left->count() == 0) return lose("etcd has ended its lease");
     std::lock_guard<std::mutex> hold(mutex_);
@@ -102,7 +102,7 @@ void Leadership::resign() {
     changed_.notify_all();
   }
   if (thread_.joinable()) thread_.join();
-  if (lease != 0) client_->revoke(lease, SteadyClock::now() + kTry).IgnoreError();
+  if (lease != 0) client_->revoke(lease, SteadyClock::now() + kOneTry).IgnoreError();
 }
 
 std::string Leadership::leader() const {
@@ -159,7 +159,7 @@ absl::Status Leadership::renew_fence(int64_t version) {
     const auto response = client_->try_txn(request, end());
     if (!response.ok() && !absl::IsUnavailable(response.status())) return response.status();
     if (!response.ok()) {
-      std::this_thread::sleep_for(kPause);
+      std::this_thread::sleep_for(kRenewPause);
       continue;
     }
     const auto& now = response->responses(response->succeeded() ? 1 : 0).response_range();

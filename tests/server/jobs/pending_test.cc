@@ -27,6 +27,7 @@ class GatedStore final : public store::Store {
     }
     return fault.ok() ? behind_->commit(batch) : fault;
   }
+  absl::Status commit_all(const std::vector<store::Batch>& batches) override { return behind_->commit_all(batches); }
   absl::StatusOr<std::vector<store::JobRow>> jobs() override { return behind_->jobs(); }
   absl::StatusOr<std::vector<store::EventRow>> events(const std::string& job, uint64_t after, int limit) override {
     return behind_->events(job, after, limit);

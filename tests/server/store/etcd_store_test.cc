@@ -238,6 +238,23 @@ TEST_F(EtcdStoreTest, ABatchInPartsCountsOnlyOnceItIsWhole) {
   events = coordinator.store->events("a", 0, 1000);
   ASSERT_EQ(events->size(), 4u);  // Steps 50, 100 and 150, and the last, which is of no step.
   EXPECT_EQ(events->front().step, 50u);
+
+  // Jobs that came together are all there in the next life, wherever this one ended.
+  std::vector<Batch> tasks;
+  for (int i = 0; i < 60; ++i) {
+    tasks.push_back(batch_of("t" + std::to_string(i), "task", 1, "r4"));
+    if (i > 0) tasks.back().answer.reset();
+  }
+  stop_at = "part";
+  EXPECT_THROW(coordinator.store->commit_all(tasks).IgnoreError(), Stopped);
+  stop_at.clear();
+  ASSERT_TRUE(reopened().ok());
+  EXPECT_EQ(coordinator.store->jobs()->size(), 61u);
+  EXPECT_EQ(coordinator.store->events("t59", 0, 10)->size(), 1u);
+  EXPECT_FALSE(coordinator.store->commit_all(tasks).ok());
+  tasks[0].answer.reset();
+  for (Batch& task : tasks) task.events[0].sequence = 2;
+  EXPECT_TRUE(coordinator.store->commit_all(tasks).ok());
 }
 
 TEST_F(EtcdStoreTest, WhatIsTooLargeIsRefusedBeforeAnythingIsWritten) {
@@ -252,7 +269,7 @@ TEST_F(EtcdStoreTest, WhatIsTooLargeIsRefusedBeforeAnythingIsWritten) {
   batch.events[0].blob.resize(2 << 20);
   status = coordinator.store->commit(batch);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_NE(status.message().find("events/a/00000000000000000001 has 20971"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("events/a/00000000000000000001 has 20972"), absl::string_view::npos) << status;
   EXPECT_TRUE(coordinator.store->jobs()->empty());
   EXPECT_TRUE(coordinator.store->commit(batch_of("a", std::string(1 << 20, 'x'), 1, "r1")).ok());
 }

@@ -121,7 +121,9 @@ TEST_P(GroupCrash, LosesNothingThatAnyThreadWasToldOf) {
   auto store = open_sqlite({.path = scratch.path("db")});
   ASSERT_TRUE(store.ok()) << store.status();
   std::map<std::string, int> kept;
-  for (const JobRow& row : *(*store)->jobs()) kept[row.id] = std::stoi(row.blob);
+  const auto rows = (*store)->jobs();
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  for (const JobRow& row : *rows) kept[row.id] = std::stoi(row.blob);
   for (int thread = 0; thread < 4; ++thread) {
     const std::string job = "job" + std::to_string(thread);
     EXPECT_GE(kept[job], told[thread]) << job;
