@@ -14,7 +14,7 @@
 namespace telar::server::rpc {
 namespace {
 
-constexpr std::chrono::milliseconds kLastCalls(200);
+constexpr std::chrono::milliseconds kLastRefusals(200);
 
 absl::Status not_leader(const std::string& leader) {
   if (leader.empty()) {
@@ -48,7 +48,7 @@ Standby::Standby(std::function<std::string()> leader) : refusals_(std::make_uniq
 
 Standby::~Standby() {
   if (!server_) return;
-  server_->Shutdown(std::chrono::system_clock::now() + kLastCalls);
+  server_->Shutdown(std::chrono::system_clock::now() + kLastRefusals);
   server_->Wait();
 }
 
