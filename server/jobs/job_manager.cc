@@ -70,22 +70,44 @@ absl::StatusOr<const JobRecord*> JobManager::find(const std::string& name) const
   return &found->second;
 }
 
-Draft JobManager::draft_of(const std::string& id) {
-  complete(id);
-  return Draft(jobs_.at(id), clock_->wall());
-}
+Draft JobManager::draft_of(const std::string& id) const { return Draft(jobs_.at(id), clock_->wall()); }
 
 absl::Status JobManager::commit(Draft& draft) {
-  settle(draft);
-  auto batch = draft.finish();
+  auto batch = finish(draft);
   if (!batch.ok()) return batch.status();
   if (absl::Status status = told_of_store(store_->commit(*batch)); !status.ok()) return status;
-  const auto known = jobs_.find(batch->job->id);
-  const JobRecord before = known == jobs_.end() ? JobRecord() : known->second;
+  let_count(draft);
+  return absl::OkStatus();
+}
+
+absl::Status JobManager::commit_all(std::vector<Draft>& drafts) {
+  std::vector<store::Batch> batches;
+  for (Draft& draft : drafts) {
+    auto batch = finish(draft);
+    if (!batch.ok()) return batch.status();
+    batches.push_back(*std::move(batch));
+  }
+  if (absl::Status status = told_of_store(store_->commit_all(batches)); !status.ok()) return status;
+  for (const Draft& draft : drafts) let_count(draft);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<store::Batch> JobManager::finish(Draft& draft) const {
+  const std::string id = job_id(draft.job().name());
+  if (pending(id)) {
+    return absl::InternalError(absl::StrCat("job ", id, ": a change was made of a state that is being changed"));
+  }
+  settle(draft);
+  return draft.finish();
+}
+
+// It is stored.
+void JobManager::let_count(const Draft& draft) {
+  const auto known = jobs_.find(job_id(draft.job().name()));
+  const JobRecord before = known == jobs_.end() ? JobRecord() : std::move(known->second);
   apply(before, draft.record());
   if (observer_ != nullptr && draft.restarted()) observer_->on_restart(*draft.restarted());
   changes_.notify();
-  return absl::OkStatus();
 }
 
 // Every index follows from the record alone, so that a replay gives the same.
@@ -141,11 +163,8 @@ void JobManager::bump_node(const std::string& node) {
   if (const auto found = node_signals_.find(node); found != node_signals_.end()) found->second->notify();
 }
 
-absl::StatusOr<bool> JobManager::replayed(const std::string& request, google::protobuf::Message& answer) {
+absl::StatusOr<bool> JobManager::replayed(const std::string& request, google::protobuf::Message& answer) const {
   if (request.empty()) return false;
-  if (const auto found = pending_answers_.find(request); found != pending_answers_.end()) {
-    complete(std::string(found->second));  // A copy: completing takes the entry out.
-  }
   auto stored = store_->answer(request);
   if (!stored.ok()) return stored.status();
   if (!stored->has_value()) return false;

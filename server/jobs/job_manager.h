@@ -2,7 +2,8 @@
 //
 // What comes often (submits, reports, heartbeats) gives up the lock while the store writes, so that changes of many
 // jobs share one write: such a change is *pending*, and nobody sees it before it is stored. A job has at most one:
-// whoever wants to change the same job waits for it first (draft_of() does).
+// whoever wants to change the same job waits for it first, without the lock (await()); the scheduler's round leaves the
+// job out, and comes again.
 //
 // Knows no gRPC: requests and answers are the messages of the contract, errors carry the reasons and details that it
 // promises. Every method may be called from any thread. A failure of the store is returned as it is and changes
@@ -151,8 +152,8 @@ class JobManager {
                                              const std::string& node) const;
   // Goes on with a page below the order `below`, and moves it; false when the page is complete.
   bool list_some(const v1::ListJobsRequest& request, int most, uint64_t* below, v1::ListJobsResponse* response) const;
-  // Whether the request was answered before; `answer` is that answer then. Waits for one that is pending.
-  absl::StatusOr<bool> replayed(const std::string& request, google::protobuf::Message& answer);
+  // Whether the request was answered before; `answer` is that answer then. After await().
+  absl::StatusOr<bool> replayed(const std::string& request, google::protobuf::Message& answer) const;
   // The job as people see it: with why it waits, and how long it runs by now.
   v1::Job shown(const JobRecord& record) const;
   double run_seconds(const JobRecord& record) const;  // By now.
@@ -167,16 +168,18 @@ class JobManager {
   v1::CreateJobArrayResponse tried_out(const std::vector<Draft>& drafts);
   absl::Status check_move(const JobRecord& record, const std::string& to) const;
   SchedulingContext scheduling_context() const;
-  // Settles, stores, and only then lets the change count.
+  // Settles, stores, and only then lets the change count. INTERNAL: a change of this job is pending.
   absl::Status commit(Draft& draft);
+  // All of them in one write, or none.
+  absl::Status commit_all(std::vector<Draft>& drafts);
+  absl::StatusOr<store::Batch> finish(Draft& draft) const;
+  void let_count(const Draft& draft);
   void apply(const JobRecord& before, const JobRecord& after);
   void index_nodes(const std::string& id, const v1::Job& job, bool placed);
   void bump(const v1::Job& job);
   void bump_node(const std::string& node);
   void plan_retry(const JobRecord& before, const JobRecord& after);
-  // On the newest state of the job: a pending change is completed first. Who has looked at the record before, must have
-  // called complete() before that.
-  Draft draft_of(const std::string& id);
+  Draft draft_of(const std::string& id) const;
 
   // Pending changes: job_manager_pending.cc.
   struct Pending;
@@ -186,11 +189,11 @@ class JobManager {
   absl::Status finish_commits(std::unique_lock<std::mutex>& hold, const std::vector<std::shared_ptr<Pending>>& all);
   absl::StatusOr<v1::Job> commit_unlocked(std::unique_lock<std::mutex>& hold, Draft draft,
                                           const std::string& request = "");
-  // Wait, with the lock held, for a pending change: of this job, of those that have ranks on the node, of all but new
-  // ones.
-  void complete(const std::string& id);
-  void complete_on(const std::string& node);
-  void complete_known();
+  // Until nothing is pending of this job, nor for this request. `hold` is given up meanwhile: call it before looking at
+  // anything.
+  void await(std::unique_lock<std::mutex>& hold, const std::string& id, const std::string& request = "");
+  void await_node(std::unique_lock<std::mutex>& hold, const std::string& node);  // Jobs that have ranks there.
+  bool pending(const std::string& id) const { return pending_.count(id) != 0; }
   void apply_pending(Pending& pending);
   // commit() and commit_all() of the store, in the words of this interface.
   absl::Status told_of_store(const absl::Status& status) const;
@@ -213,7 +216,7 @@ class JobManager {
   RoundInput round_input(const RoundView& view, const std::set<uint64_t>& held_back) const;
   std::set<uint64_t> held_back() const;
   std::unique_ptr<Explainer> explainer_of(RoundView view) const;  // Names jobs as they are now.
-  void start(const Start& start, RoundView& view);
+  void start(const std::vector<Start>& starts, RoundView& view);
   void preempt(const Preemption& preemption);
 
   JobOptions options_;  // Constant but for rendezvous_address and queues, which mutex_ guards.

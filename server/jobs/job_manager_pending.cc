@@ -1,4 +1,5 @@
 // Changes that are on their way to the store while the manager's lock is free.
+#include <algorithm>
 #include <condition_variable>
 
 #include "absl/strings/str_cat.h"
@@ -40,13 +41,9 @@ absl::Status JobManager::told_of_store(const absl::Status& status) const {
 }
 
 absl::StatusOr<std::shared_ptr<JobManager::Pending>> JobManager::begin_commit(Draft draft, const std::string& request) {
-  settle(draft);
-  auto batch = draft.finish();
+  auto batch = finish(draft);
   if (!batch.ok()) return batch.status();
   const std::string id = batch->job->id;
-  if (pending_.count(id) != 0) {
-    return absl::InternalError(absl::StrCat("job ", id, ": a change was made of a state that is being changed"));
-  }
   std::shared_ptr<Pending> pending(new Pending{std::move(draft), *std::move(batch), request});
   pending_[id] = pending;
   if (!request.empty()) pending_answers_[request] = id;
@@ -56,7 +53,7 @@ absl::StatusOr<std::shared_ptr<JobManager::Pending>> JobManager::begin_commit(Dr
 absl::Status JobManager::finish_commits(std::unique_lock<std::mutex>& hold,
                                         const std::vector<std::shared_ptr<Pending>>& all) {
   hold.unlock();
-  // All are stored before the lock is asked for: who holds it may be waiting for any of them.
+  // Each is told at once: whoever waits for one does not wait for the others.
   for (const auto& one : all) one->set_stored(told_of_store(store_->commit(one->batch)));
   hold.lock();
   absl::Status first;
@@ -81,35 +78,31 @@ void JobManager::apply_pending(Pending& pending) {
   const std::string& id = pending.batch.job->id;
   pending_.erase(id);
   if (!pending.request.empty()) pending_answers_.erase(pending.request);
-  if (!pending.wait().ok()) return;
-  const auto known = jobs_.find(id);
-  const JobRecord before = known == jobs_.end() ? JobRecord() : std::move(known->second);
-  apply(before, pending.draft.record());
-  if (observer_ != nullptr && pending.draft.restarted()) observer_->on_restart(*pending.draft.restarted());
-  changes_.notify();
+  if (pending.wait().ok()) let_count(pending.draft);
 }
 
-void JobManager::complete(const std::string& id) {
-  const auto found = pending_.find(id);
-  if (found == pending_.end()) return;
-  const std::shared_ptr<Pending> pending = found->second;
-  pending->wait().IgnoreError();  // Whoever made the change is told.
-  apply_pending(*pending);
-}
-
-void JobManager::complete_on(const std::string& node) {
-  const auto here = placed_on_.find(node);
-  if (here == placed_on_.end()) return;
-  const std::set<std::string> ids = here->second;  // A change may take one out.
-  for (const std::string& id : ids) complete(id);
-}
-
-void JobManager::complete_known() {
-  std::vector<std::string> ids;
-  for (const auto& [id, pending] : pending_) {
-    if (jobs_.count(id) != 0) ids.push_back(id);
+void JobManager::await(std::unique_lock<std::mutex>& hold, const std::string& id, const std::string& request) {
+  while (true) {
+    const auto answering = pending_answers_.find(request);
+    const auto found = pending_.find(answering == pending_answers_.end() ? id : answering->second);
+    if (found == pending_.end()) return;
+    const std::shared_ptr<Pending> pending = found->second;
+    hold.unlock();
+    pending->wait().IgnoreError();  // Whoever made the change is told.
+    hold.lock();
+    apply_pending(*pending);
   }
-  for (const std::string& id : ids) complete(id);
+}
+
+void JobManager::await_node(std::unique_lock<std::mutex>& hold, const std::string& node) {
+  while (true) {
+    const auto here = placed_on_.find(node);
+    if (here == placed_on_.end()) return;
+    const auto found =
+        std::find_if(here->second.begin(), here->second.end(), [this](const std::string& id) { return pending(id); });
+    if (found == here->second.end()) return;
+    await(hold, std::string(*found));  // A copy: the set may change.
+  }
 }
 
 }  // namespace telar::server::jobs

@@ -82,6 +82,7 @@ Draft JobManager::submitted(const std::string& project, const v1::JobSpec& spec,
 absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request) {
   std::unique_lock<std::mutex> hold(mutex_);
   const std::string key = request.validate_only() ? "" : request_key("create", request.request_id());
+  await(hold, "", key);
   v1::Job first;
   auto answered = replayed(key, first);
   if (!answered.ok()) return answered.status();
@@ -110,8 +111,8 @@ absl::Status JobManager::check_etag(const JobRecord& record, const std::string& 
 }
 
 absl::StatusOr<v1::Job> JobManager::update(const v1::UpdateJobRequest& request) {
-  std::lock_guard<std::mutex> hold(mutex_);
-  complete(job_id(request.job().name()));
+  std::unique_lock<std::mutex> hold(mutex_);
+  await(hold, job_id(request.job().name()));
   const std::string key = request_key("update", request.request_id());
   v1::Job first;
   auto answered = replayed(key, first);
@@ -161,8 +162,8 @@ absl::Status JobManager::check_move(const JobRecord& record, const std::string& 
 
 absl::StatusOr<v1::Job> JobManager::cancel(const v1::CancelJobRequest& request) {
   std::unique_lock<std::mutex> hold(mutex_);
-  complete(job_id(request.name()));
   const std::string key = request_key("cancel", request.request_id());
+  await(hold, job_id(request.name()), key);
   v1::Job first;
   auto answered = replayed(key, first);
   if (!answered.ok()) return answered.status();

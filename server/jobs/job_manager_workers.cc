@@ -105,8 +105,8 @@ void JobManager::observe_node(Draft& draft, const v1::HeartbeatRequest& request)
 
 absl::Status JobManager::heartbeat(const v1::HeartbeatRequest& request) {
   std::unique_lock<std::mutex> hold(mutex_);
+  await_node(hold, request.node());
   // The lock is held from the first look at the heartbeat to the last: it tells of this state of the jobs, no later one.
-  complete_on(request.node());
   const bool strangers = has_strangers(request);
   if (absl::Status status =
           cluster_.heartbeat(request.node(), request.incarnation(), strangers, request.registration());
@@ -213,7 +213,7 @@ absl::StatusOr<v1::AppendLogResponse> JobManager::append_log(const v1::AppendLog
 
 absl::StatusOr<v1::ReportEventsResponse> JobManager::report_events(const v1::ReportEventsRequest& request) {
   std::unique_lock<std::mutex> hold(mutex_);
-  complete(job_id(request.job()));
+  await(hold, job_id(request.job()));
   auto record = find_open(request.job(), request.epoch(), request.rank(), request.node());
   if (!record.ok()) return record.status();
   const std::string id = job_id(request.job());
@@ -272,7 +272,7 @@ absl::StatusOr<const JobRecord*> JobManager::find_saving(const std::string& job,
 
 absl::Status JobManager::commit_checkpoint(const std::string& job, uint64_t epoch, uint64_t step) {
   std::unique_lock<std::mutex> hold(mutex_);
-  complete(job_id(job));
+  await(hold, job_id(job));
   auto record = find_saving(job, epoch);
   if (!record.ok()) return record.status();
   if ((*record)->has_commit() && (*record)->commit_epoch() == epoch) {
@@ -303,7 +303,7 @@ absl::StatusOr<std::optional<JobManager::Commit>> JobManager::last_commit(const 
 absl::Status JobManager::put_key(const std::string& job, uint64_t epoch, const std::string& key,
                                  const std::string& value) {
   std::unique_lock<std::mutex> hold(mutex_);
-  complete(job_id(job));
+  await(hold, job_id(job));
   if (auto record = find_current(job, epoch); !record.ok()) return record.status();
   Draft draft = draft_of(job_id(job));
   (*draft.record().mutable_keys())[key] = value;

@@ -155,6 +155,29 @@ TEST_F(PendingChanges, ChangesOfOneJobComeOneAfterTheOther) {
   EXPECT_EQ(state(name), "CANCELLING");
 }
 
+TEST_F(PendingChanges, WhoWaitsForAJobHoldsNobodyElseUp) {
+  const std::string name = running(small_spec(1));
+  gate_->shut();
+  std::thread reporting([&] { EXPECT_TRUE(report(name, 1, 0, {step_event(1, 5)}).ok()); });
+  gate_->wait_for(1);
+  std::vector<std::thread> waiting;  // All for that report.
+  waiting.emplace_back([&] { EXPECT_TRUE(worker_of(name).beat(*manager_).ok()); });
+  waiting.emplace_back([&] { EXPECT_TRUE(report(name, 1, 1, {step_event(2, 5)}).ok()); });
+  waiting.emplace_back([&] { EXPECT_TRUE(manager_->put_key(name, 1, "k", "v").ok()); });
+  waiting.emplace_back([&] { EXPECT_TRUE(manager_->commit_checkpoint(name, 1, 1).ok()); });
+  for (int i = 0; i < 5; ++i) manager_->tick();
+  EXPECT_EQ(get(name).progress().step(), 0u);
+  std::thread submitting([&] { EXPECT_TRUE(manager_->create(request("r")).ok()); });
+  gate_->wait_for(2);
+  gate_->open();
+  reporting.join();
+  submitting.join();
+  for (std::thread& thread : waiting) thread.join();
+  EXPECT_EQ(get(name).progress().step(), 2u);
+  EXPECT_EQ(manager_->keys(name, 1)->at("k"), "v");
+  EXPECT_EQ((*manager_->last_commit(name, 1))->step, 1u);
+}
+
 TEST_F(PendingChanges, ARoundOfTheSchedulerTakesInWhatIsOnItsWay) {
   const std::string name = running(small_spec(1));
   worker_of(name).finish_all();
