@@ -106,7 +106,8 @@ void JobManager::observe_node(Draft& draft, const v1::HeartbeatRequest& request)
 absl::Status JobManager::heartbeat(const v1::HeartbeatRequest& request) {
   std::unique_lock<std::mutex> hold(mutex_);
   await_node(hold, request.node());
-  // The lock is held from the first look at the heartbeat to the last: it tells of this state of the jobs, no later one.
+  // The lock is held from the first look at the heartbeat to the last: it tells of this state of the jobs, no later
+  // one.
   const bool strangers = has_strangers(request);
   if (absl::Status status =
           cluster_.heartbeat(request.node(), request.incarnation(), strangers, request.registration());
