@@ -73,6 +73,7 @@ Coordinator::~Coordinator() {
 
 absl::Status Coordinator::spawn() {
   const std::string ports = folder_ + "/ports.json";
+  http_.clear();
   std::filesystem::remove(ports);
   std::vector<std::string> arguments = {
       program_, "--data",      folder_ + "/data", "--listen", address_.empty() ? "127.0.0.1:0" : address_,
@@ -89,13 +90,20 @@ absl::Status Coordinator::spawn() {
   posix_spawn_file_actions_destroy(&actions);
   if (problem != 0) return absl::NotFoundError(absl::StrCat("cannot run ", program_));
   const auto end = SteadyClock::now() + std::chrono::seconds(60);
-  while (slurp(ports).empty()) {
-    if (SteadyClock::now() > end) return absl::UnavailableError(absl::StrCat("no start: ", slurp(folder_ + "/log")));
+  // A standby has ports, but no metrics.
+  for (bool serves = false; !serves;
+       serves = !http_.empty() && metrics().count("telar_store_transactions_total") != 0) {
+    const bool ended = waitpid(pid_, nullptr, WNOHANG) == pid_;
+    if (ended) pid_ = 0;
+    if (ended || SteadyClock::now() > end) {
+      return absl::UnavailableError(absl::StrCat("no start: ", slurp(folder_ + "/log")));
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    const auto places = nlohmann::json::parse(slurp(ports), nullptr, /*allow_exceptions=*/false);
+    if (places.is_discarded()) continue;
+    address_ = places["listen"];
+    http_ = places["http"];
   }
-  const auto places = nlohmann::json::parse(slurp(ports));
-  address_ = places["listen"];
-  http_ = places["http"];
   return absl::OkStatus();
 }
 

@@ -23,8 +23,9 @@ constexpr const char* kUsage =
     "                     [--step-ms N] [--store URL] [--folder DIR] [--json FILE]\n"
     "Each worker is a node with one device and reports a step every --step-ms (1000; 0: none). First the queue is\n"
     "filled with --queued (10000) jobs beyond those that run; then calls come at their rates for --seconds (30).\n"
-    "At the end the coordinator is killed and must know every job that it acknowledged. --folder: the disk to "
-    "measure.\n";
+    "Last, the coordinator is killed and must know every job that it acknowledged.\n"
+    "  --folder  the disk to measure on (/tmp)\n"
+    "  --store   etcd://HOST:PORT of an etcd with nothing in it; SQLite without\n";
 
 struct Config {
   int64_t workers, queued, submits, lists, gets, seconds, step_ms;
