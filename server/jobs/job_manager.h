@@ -139,6 +139,10 @@ class JobManager {
  private:
   JobManager(JobOptions options, const Clock* clock, store::Store* store, store::LogStore* logs, Observer* observer);
 
+  // Whether the request was answered before; `answer` is that answer then. With the lock or without: what comes often
+  // asks without, as the store may be far away, and again where await() says so.
+  absl::StatusOr<bool> replayed(const std::string& request, google::protobuf::Message& answer) const;
+
   // All below want mutex_ held.
   absl::Status replay();
   absl::Status replay_nodes();
@@ -152,8 +156,6 @@ class JobManager {
                                              const std::string& node) const;
   // Goes on with a page below the order `below`, and moves it; false when the page is complete.
   bool list_some(const v1::ListJobsRequest& request, int most, uint64_t* below, v1::ListJobsResponse* response) const;
-  // Whether the request was answered before; `answer` is that answer then. After await().
-  absl::StatusOr<bool> replayed(const std::string& request, google::protobuf::Message& answer) const;
   // The job as people see it: with why it waits, and how long it runs by now.
   v1::Job shown(const JobRecord& record) const;
   double run_seconds(const JobRecord& record) const;  // By now.
@@ -189,9 +191,11 @@ class JobManager {
   absl::Status finish_commits(std::unique_lock<std::mutex>& hold, const std::vector<std::shared_ptr<Pending>>& all);
   absl::StatusOr<v1::Job> commit_unlocked(std::unique_lock<std::mutex>& hold, Draft draft,
                                           const std::string& request = "");
+  // Of a change that could not be stored: the answer of an equal request that was quicker, or why.
+  absl::StatusOr<v1::Job> first_answer(const std::string& request, const absl::Status& status) const;
   // Until nothing is pending of this job, nor for this request. `hold` is given up meanwhile: call it before looking at
-  // anything.
-  void await(std::unique_lock<std::mutex>& hold, const std::string& id, const std::string& request = "");
+  // anything. True: there was something.
+  bool await(std::unique_lock<std::mutex>& hold, const std::string& id, const std::string& request = "");
   void await_node(std::unique_lock<std::mutex>& hold, const std::string& node);  // Jobs that have ranks there.
   bool pending(const std::string& id) const { return pending_.count(id) != 0; }
   void apply_pending(Pending& pending);

@@ -68,8 +68,15 @@ absl::StatusOr<v1::Job> JobManager::commit_unlocked(std::unique_lock<std::mutex>
                                                     const std::string& request) {
   auto pending = begin_commit(std::move(draft), request);
   if (!pending.ok()) return pending.status();
-  if (absl::Status status = finish_commits(hold, {*pending}); !status.ok()) return status;
+  if (absl::Status status = finish_commits(hold, {*pending}); !status.ok()) return first_answer(request, status);
   return (*pending)->draft.job();
+}
+
+absl::StatusOr<v1::Job> JobManager::first_answer(const std::string& request, const absl::Status& status) const {
+  v1::Job first;
+  const auto answered = replayed(request, first);
+  if (answered.ok() && *answered) return first;
+  return status;
 }
 
 void JobManager::apply_pending(Pending& pending) {
@@ -81,11 +88,11 @@ void JobManager::apply_pending(Pending& pending) {
   if (pending.wait().ok()) let_count(pending.draft);
 }
 
-void JobManager::await(std::unique_lock<std::mutex>& hold, const std::string& id, const std::string& request) {
-  while (true) {
+bool JobManager::await(std::unique_lock<std::mutex>& hold, const std::string& id, const std::string& request) {
+  for (bool waited = false; true; waited = true) {
     const auto answering = pending_answers_.find(request);
     const auto found = pending_.find(answering == pending_answers_.end() ? id : answering->second);
-    if (found == pending_.end()) return;
+    if (found == pending_.end()) return waited;
     const std::shared_ptr<Pending> pending = found->second;
     hold.unlock();
     pending->wait().IgnoreError();  // Whoever made the change is told.

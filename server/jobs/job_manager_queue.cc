@@ -14,8 +14,8 @@
 namespace telar::server::jobs {
 namespace {
 
-// Starts are stored under the lock; workers and people get a turn in between.
-constexpr size_t kMostStarts = 64;
+// Starts are stored under the lock; workers and people get a turn in between. So many fit one transaction of etcd.
+constexpr size_t kMostStarts = 32;
 constexpr std::chrono::milliseconds kLongestPause(500);
 
 }  // namespace

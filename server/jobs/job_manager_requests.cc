@@ -80,11 +80,11 @@ Draft JobManager::submitted(const std::string& project, const v1::JobSpec& spec,
 }
 
 absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request) {
-  std::unique_lock<std::mutex> hold(mutex_);
   const std::string key = request.validate_only() ? "" : request_key("create", request.request_id());
-  await(hold, "", key);
   v1::Job first;
   auto answered = replayed(key, first);
+  std::unique_lock<std::mutex> hold(mutex_);
+  if (await(hold, "", key)) answered = replayed(key, first);
   if (!answered.ok()) return answered.status();
   if (*answered) return first;
   if (absl::Status status = admit(request, cluster_, scheduling_context()); !status.ok()) return status;
@@ -161,11 +161,11 @@ absl::Status JobManager::check_move(const JobRecord& record, const std::string& 
 }
 
 absl::StatusOr<v1::Job> JobManager::cancel(const v1::CancelJobRequest& request) {
-  std::unique_lock<std::mutex> hold(mutex_);
   const std::string key = request_key("cancel", request.request_id());
-  await(hold, job_id(request.name()), key);
   v1::Job first;
   auto answered = replayed(key, first);
+  std::unique_lock<std::mutex> hold(mutex_);
+  if (await(hold, job_id(request.name()), key)) answered = replayed(key, first);
   if (!answered.ok()) return answered.status();
   if (*answered) return first;
   auto record = find(request.name());

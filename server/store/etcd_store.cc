@@ -130,6 +130,9 @@ class EtcdStore final : public Store {
  private:
   std::string key(const std::string& name) const { return options_.prefix + name; }
   std::string events_of(const std::string& job) const { return key(absl::StrCat("events/", job, "/")); }
+  static std::string stream_of(const std::string& job, uint64_t epoch, uint32_t rank) {
+    return absl::StrCat("streams/", job, "/", epoch, "/", rank);
+  }
   std::string parts_of(const std::string& change) const { return key(absl::StrCat("parts/", change, "/")); }
   EtcdClient::Steady soon() const { return SteadyClock::now() + kRead; }
   uint64_t head_of(const std::string& job) const;
@@ -163,8 +166,9 @@ class EtcdStore final : public Store {
   std::atomic<int64_t> revision_{0};  // Newest that we have seen.
   std::atomic<uint64_t> changes_{0};  // In parts, of this term.
 
-  mutable std::mutex mutex_;  // Guards the next two.
+  mutable std::mutex mutex_;  // Guards the next three.
   std::map<std::string, uint64_t> heads_;
+  std::map<std::string, uint64_t> streams_;  // By key; those that were read or written in this term.
   bool closing_ = false;
   std::condition_variable changed_;
   std::thread compactor_;
@@ -324,8 +328,7 @@ absl::Status EtcdStore::add_job(const Batch& batch, Writes& writes) {
     writes.put(event_key(events_of(id), event.sequence), with_step(event));
   }
   if (batch.stream) {
-    writes.put(key(absl::StrCat("streams/", id, "/", batch.stream->epoch, "/", batch.stream->rank)),
-               absl::StrCat(batch.stream->next_line));
+    writes.put(key(stream_of(id, batch.stream->epoch, batch.stream->rank)), absl::StrCat(batch.stream->next_line));
   }
   return absl::OkStatus();
 }
@@ -375,7 +378,11 @@ absl::Status EtcdStore::commit_rows(const Batch* batches, size_t count) {
   {
     std::lock_guard<std::mutex> hold(mutex_);
     for (size_t i = 0; i < count; ++i) {
-      if (batches[i].job && !batches[i].events.empty()) heads_[batches[i].job->id] = batches[i].events.back().sequence;
+      if (!batches[i].job) continue;
+      const std::string& id = batches[i].job->id;
+      if (!batches[i].events.empty()) heads_[id] = batches[i].events.back().sequence;
+      if (const auto& stream = batches[i].stream)
+        streams_[stream_of(id, stream->epoch, stream->rank)] = stream->next_line;
     }
   }
   if (options_.on_commit) options_.on_commit(std::chrono::duration<double>(SteadyClock::now() - start).count());
@@ -465,12 +472,20 @@ absl::StatusOr<std::vector<EventRow>> EtcdStore::events(const std::string& job, 
 }
 
 absl::StatusOr<uint64_t> EtcdStore::next_line(const std::string& job, uint64_t epoch, uint32_t rank) {
-  auto value = read(absl::StrCat("streams/", job, "/", epoch, "/", rank));
+  const std::string name = stream_of(job, epoch, rank);
+  {
+    std::lock_guard<std::mutex> hold(mutex_);
+    if (const auto found = streams_.find(name); found != streams_.end()) return found->second;
+  }
+  auto value = read(name);
   if (!value.ok()) return value.status();
   uint64_t line = 0;
   if (value->has_value() && !absl::SimpleAtoi(**value, &line)) {
     return absl::DataLossError(absl::StrCat("store ", client_->name(), ": an offset of job ", job));
   }
+  std::lock_guard<std::mutex> hold(mutex_);
+  line = std::max(line, streams_[name]);  // A commit may have been quicker.
+  streams_[name] = line;
   return line;
 }
 

@@ -117,6 +117,24 @@ TEST_F(PendingChanges, ARepeatedSubmitWaitsForTheFirst) {
   EXPECT_EQ(manager_->list({})->jobs_size(), 1);
 }
 
+TEST_F(PendingChanges, EqualRequestsAtOnceMakeOneJob) {
+  constexpr int kThreads = 8, kRequests = 20;
+  std::vector<std::map<int, std::string>> answers(kThreads);
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (int i = 0; i < kRequests; ++i) {
+        const auto job = manager_->create(request(std::to_string(i)));
+        ASSERT_TRUE(job.ok()) << job.status();
+        answers[static_cast<size_t>(thread)][i] = job->SerializeAsString();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& answer : answers) EXPECT_EQ(answer, answers[0]);
+  EXPECT_EQ(manager_->list({})->jobs_size(), kRequests);
+}
+
 TEST_F(PendingChanges, WhatCannotBeStoredNeverWas) {
   gate_->shut();
   absl::Status status;
