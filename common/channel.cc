@@ -1,5 +1,6 @@
 #include "common/channel.h"
 
+#include <arpa/inet.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
@@ -10,8 +11,10 @@ namespace telar {
 namespace {
 
 // Every address is connected to, and asked for its health all the time. A leader that is frozen must be noticed before
-// the next one gives its workers up, hence the quick pings: as often as the server takes them.
-void follow_the_leader(grpc::ChannelArguments& arguments) {
+// the next one gives its workers up, hence the quick pings: as often as the server takes them. gRPC checks one name for
+// the whole channel.
+void follow_the_leader(const std::string& addresses, grpc::ChannelArguments& arguments) {
+  arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, split_addresses(addresses).front());
   arguments.SetServiceConfigJSON(
       R"({"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": "telar.v1.Jobs"}})");
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 6'000);
@@ -20,7 +23,12 @@ void follow_the_leader(grpc::ChannelArguments& arguments) {
 
 }  // namespace
 
-std::shared_ptr<grpc::Channel> dial(const std::string& address) {
+std::shared_ptr<grpc::Channel> dial(const std::string& address, const TlsFiles& tls) {
+  return dial(address, tls.any() ? channel_credentials(tls) : grpc::InsecureChannelCredentials());
+}
+
+std::shared_ptr<grpc::Channel> dial(const std::string& address,
+                                    const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
@@ -31,8 +39,16 @@ std::shared_ptr<grpc::Channel> dial(const std::string& address) {
   // In spite of its name this bounds how long one attempt may take, not how soon the next one starts.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5'000);
   arguments.SetMaxReceiveMessageSize(16 << 20);
-  if (split_addresses(address).size() > 1) follow_the_leader(arguments);
-  return grpc::CreateCustomChannel(grpc_target(address), grpc::InsecureChannelCredentials(), arguments);
+  if (split_addresses(address).size() > 1) follow_the_leader(address, arguments);
+  return grpc::CreateCustomChannel(grpc_target(address), credentials, arguments);
+}
+
+bool is_loopback(const std::string& address) {
+  if (address.rfind("unix:", 0) == 0) return true;
+  const std::string host = address.substr(0, address.rfind(':'));
+  in_addr number{};  // "127.example.com" is no address of this machine.
+  const bool inside = inet_pton(AF_INET, host.c_str(), &number) == 1 && ntohl(number.s_addr) >> 24 == 127;
+  return inside || host == "localhost" || host == "[::1]";
 }
 
 void set_keepalive(grpc::ServerBuilder& builder) {

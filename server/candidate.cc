@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<Candidate>> Candidate::open(const Options& option
 absl::StatusOr<std::optional<Places>> Candidate::wait_for_turn(
     const std::function<absl::Status(const Places&)>& on_bound,
     const std::function<std::string(const std::string&)>& advertised) {
-  auto standby = rpc::Standby::start(options_.listen, [this] {
+  auto standby = rpc::Standby::start(options_.listen, options_.security.tls, [this] {
     const store::Leadership* leadership = asked_;
     return leadership == nullptr ? "" : leadership->leader();
   });

@@ -5,8 +5,6 @@
 
 #include "absl/strings/numbers.h"
 #include "client/output/message.h"
-#include "common/addresses.h"
-#include "common/channel.h"
 
 namespace telar::client {
 
@@ -46,19 +44,6 @@ bool Context::print_message(const google::protobuf::Message& message) {
     return false;
   }
   return true;
-}
-
-absl::StatusOr<std::unique_ptr<v1::Jobs::StubInterface>> make_stub(const std::string& coordinator) {
-  const std::string wrong = coordinator.starts_with("unix:") ? "" : check_addresses(coordinator);
-  if (!wrong.empty()) {
-    return absl::InvalidArgumentError("--coordinator: got '" + coordinator +
-                                      "', want host:port with a port from 1 to 65535, or several with commas between");
-  }
-  return v1::Jobs::NewStub(dial(coordinator));
-}
-
-std::unique_ptr<v1::Nodes::StubInterface> make_nodes_stub(const std::string& coordinator) {
-  return v1::Nodes::NewStub(dial(coordinator));
 }
 
 std::optional<Milliseconds> parse_duration(const std::string& text) {

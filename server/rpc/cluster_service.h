@@ -1,6 +1,7 @@
 // telar.v1.Cluster, telar.v1.Rendezvous and telar.v1.Checkpoints: what workers and ranks call.
 #pragma once
 
+#include "server/auth/guard.h"
 #include "server/jobs/job_manager.h"
 #include "server/rpc/metrics.h"
 #include "server/rpc/rendezvous.h"
@@ -11,8 +12,8 @@ namespace telar::server::rpc {
 class ClusterService final : public v1::Cluster::Service {
  public:
   // `term`: see common/channel.h; 0: none.
-  ClusterService(jobs::JobManager* manager, Metrics* metrics, uint64_t term = 0)
-      : manager_(manager), metrics_(metrics), term_(term) {}
+  ClusterService(jobs::JobManager* manager, Metrics* metrics, const auth::Guard* guard, uint64_t term = 0)
+      : manager_(manager), metrics_(metrics), guard_(guard), term_(term) {}
 
   grpc::Status RegisterNode(grpc::ServerContext* context, const v1::RegisterNodeRequest* request,
                             v1::RegisterNodeResponse* response) override;
@@ -26,6 +27,7 @@ class ClusterService final : public v1::Cluster::Service {
  private:
   jobs::JobManager* const manager_;
   Metrics* const metrics_;
+  const auth::Guard* const guard_;
   const uint64_t term_;
 };
 

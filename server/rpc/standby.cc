@@ -52,20 +52,20 @@ Standby::~Standby() {
   server_->Wait();
 }
 
-absl::StatusOr<std::unique_ptr<Standby>> Standby::start(const std::string& listen,
+absl::StatusOr<std::unique_ptr<Standby>> Standby::start(const std::string& listen, const TlsFiles& tls,
                                                         std::function<std::string()> leader) {
   std::unique_ptr<Standby> standby(new Standby(std::move(leader)));
-  if (absl::Status status = standby->bind(listen); !status.ok()) return status;
+  if (absl::Status status = standby->bind(listen, tls); !status.ok()) return status;
   return standby;
 }
 
-absl::Status Standby::bind(const std::string& listen) {
+absl::Status Standby::bind(const std::string& listen, const TlsFiles& tls) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   set_keepalive(builder);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   int port = 0;
-  builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
+  builder.AddListeningPort(listen, tls.any() ? server_credentials(tls) : grpc::InsecureServerCredentials(), &port);
   builder.RegisterCallbackGenericService(refusals_.get());
   server_ = builder.BuildAndStart();
   if (!server_ || port == 0) return cannot_listen(listen);

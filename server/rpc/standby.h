@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/tls.h"
 
 namespace grpc {
 class Server;
@@ -18,7 +19,9 @@ namespace telar::server::rpc {
 class Standby {
  public:
   // `leader`: its address, or empty; called on gRPC's threads. ALREADY_EXISTS names the port that cannot be had.
-  static absl::StatusOr<std::unique_ptr<Standby>> start(const std::string& listen, std::function<std::string()> leader);
+  // `tls` empty: in plain text. Whoever calls is told, with a token or without.
+  static absl::StatusOr<std::unique_ptr<Standby>> start(const std::string& listen, const TlsFiles& tls,
+                                                        std::function<std::string()> leader);
   ~Standby();  // The port is free again when it returns.
 
   const std::string& address() const { return address_; }  // With the port that it got.
@@ -26,7 +29,7 @@ class Standby {
  private:
   class Refusals;
   explicit Standby(std::function<std::string()> leader);
-  absl::Status bind(const std::string& listen);
+  absl::Status bind(const std::string& listen, const TlsFiles& tls);
 
   std::unique_ptr<Refusals> refusals_;
   std::string address_;

@@ -24,7 +24,7 @@ class Standbys : public tests::ManagerTest {
     return server.ok() ? *std::move(server) : nullptr;
   }
   static std::unique_ptr<Standby> stand_by(const std::string& listen, const std::string& leader) {
-    auto standby = Standby::start(listen, [leader] { return leader; });
+    auto standby = Standby::start(listen, {}, [leader] { return leader; });
     EXPECT_TRUE(standby.ok()) << standby.status();
     return standby.ok() ? *std::move(standby) : nullptr;
   }
@@ -53,7 +53,7 @@ TEST_F(Standbys, RefuseEveryCallWithTheLeadersAddress) {
   grpc::health::v1::HealthCheckResponse health;
   ASSERT_TRUE(grpc::health::v1::Health::NewStub(channel)->Check(&health_context, {}, &health).ok());
   EXPECT_EQ(health.status(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
-  const auto taken = Standby::start(standby->address(), [] { return ""; });
+  const auto taken = Standby::start(standby->address(), {}, [] { return ""; });
   EXPECT_EQ(taken.status().code(), absl::StatusCode::kAlreadyExists) << taken.status();
 }
 
