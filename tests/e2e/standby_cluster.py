@@ -1,11 +1,12 @@
 """A cluster with two coordinators on a real etcd; `coordinator` is the one that leads."""
+import os
 import pathlib
 import signal
 import socket
 import subprocess
 import time
 
-from cluster import BIN, Cluster, Daemon, wait_until
+from cluster import BIN, ROOT, Cluster, Daemon, wait_until
 
 ETCD = pathlib.Path("/usr/bin/etcd")
 MISSING = None if ETCD.exists() else "etcd is not installed (Debian package etcd-server)"
@@ -21,6 +22,8 @@ def free_ports(count):
 
 
 class StandbyCluster(Cluster):
+    coordinator_security = ()
+
     def start_coordinator(self, listen=None):
         etcd, *ports = free_ports(3)
         self.coordinators = {}
@@ -43,7 +46,7 @@ class StandbyCluster(Cluster):
         daemon = Daemon(self.folder, f"coordinator-{number}", [
             BIN / "telar-coordinator", "--listen", address, "--http", "127.0.0.1:0", "--data", self.folder / "data",
             "--run-root", self.run_root, "--heartbeat-interval", "500ms", "--lease", f"{LEASE_SECONDS}s",
-            "--store", self.store, "--peers", peer])
+            "--store", self.store, "--peers", peer, *self.coordinator_security])
         daemon.start()
         self.coordinators[address] = daemon
         self.used_addresses |= {address, daemon.addresses["http"]}
@@ -90,3 +93,27 @@ class StandbyCluster(Cluster):
             self.etcd.kill()
             self.etcd.wait(timeout=20)
         super().destroy()
+
+
+class SecureStandbyCluster(StandbyCluster):
+    """The same behind certificates; `environment` is what clients need of it."""
+
+    def start_coordinator(self, listen=None):
+        ca = self.ca = self.folder / "ca"
+        subprocess.run([ROOT / "deploy/dev-ca.sh", ca, "a", "b"], check=True, stdout=subprocess.DEVNULL)
+        os.environ.update(self.environment())
+        self.coordinator_security = ("--tls-cert", ca / "coordinator.pem", "--tls-key", ca / "coordinator.key",
+                                     "--tls-ca", ca / "ca.pem", "--tokens", ca / "tokens")
+        super().start_coordinator(listen)
+
+    def environment(self):
+        return {"TELAR_TLS_CA": str(self.ca / "ca.pem"), "TELAR_TOKEN_FILE": str(self.ca / "admin.token")}
+
+    def start_worker(self, name, devices=1, options=("--stop-ranks-on-exit",)):
+        super().start_worker(name, devices, (*options, "--tls-cert", self.ca / f"nodes/{name}.pem", "--tls-key",
+                                             self.ca / f"nodes/{name}.key", "--tls-ca", self.ca / "ca.pem"))
+
+    def destroy(self):
+        super().destroy()
+        for name in self.environment():
+            os.environ.pop(name, None)

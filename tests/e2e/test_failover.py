@@ -4,7 +4,7 @@ import time
 import unittest
 
 from cluster import spec, wait_until
-from standby_cluster import MISSING, StandbyCluster
+from standby_cluster import MISSING, SecureStandbyCluster, StandbyCluster
 
 FOR_EVER = 1_000_000
 DEPOSED = 7
@@ -64,7 +64,8 @@ class FailoverTest(unittest.TestCase):
             self.check_undisturbed(cluster, job, ranks)
 
     def test_leader_stopped_and_back_as_a_standby(self):
-        with StandbyCluster() as cluster:
+        """Behind certificates."""
+        with SecureStandbyCluster() as cluster:
             for _ in range(2):
                 leader = cluster.wait_leader()
                 # A gang that is meeting goes on meeting through the next leader.
