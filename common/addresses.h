@@ -12,8 +12,8 @@ std::vector<std::string> split_addresses(const std::string& text);
 // All of them once, in order of text: the same for whoever names them, in whatever order.
 std::string join_addresses(std::vector<std::string> addresses);
 
-// What gRPC takes for it. Names of several are looked up now; one that has no address is left out, so a name whose
-// address changes should stand alone: it may stand for several machines.
+// What gRPC takes for it. Names of several are looked up now; one that has no IPv4 address is left out, so a name whose
+// address changes should stand alone.
 std::string grpc_target(const std::string& text);
 
 }  // namespace telar

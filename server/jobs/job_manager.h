@@ -27,6 +27,7 @@
 #include "server/jobs/dependencies.h"
 #include "server/jobs/device_watch.h"
 #include "server/jobs/draft.h"
+#include "server/jobs/job_options.h"
 #include "server/jobs/queue.h"
 #include "server/jobs/waiting.h"
 #include "server/store/log_store.h"
@@ -35,26 +36,6 @@
 #include "telar/v1/jobs.pb.h"
 
 namespace telar::server::jobs {
-
-struct JobOptions {
-  std::string run_root;            // Run folders are <run_root>/<job id>.
-  std::string rendezvous_address;  // Where ranks reach the Rendezvous service; see set_rendezvous_address().
-  std::chrono::milliseconds heartbeat_interval{2'000};
-  std::chrono::milliseconds lease{10'000};
-  std::chrono::milliseconds stop_grace{15'000};        // From SIGTERM to SIGKILL, where the job does not say.
-  std::chrono::milliseconds receipt_deadline{60'000};  // From the last rank's end to the last node's receipt.
-  std::vector<QueueConfig> queues = {{.name = kDefaultQueue}};
-  std::chrono::milliseconds patience{300'000};  // See RoundInput.
-  std::vector<std::string> allowed_roots;       // What specs may name paths below; empty: anything.
-};
-
-// Told of what only counters keep. Called under the manager's lock: be quick, call nothing back.
-class Observer {
- public:
-  virtual ~Observer() = default;
-  virtual void on_restart(v1::FailureClass cause) = 0;  // UNSPECIFIED: interrupted from outside.
-  virtual void on_placed(double queue_seconds) = 0;
-};
 
 // A piece of a job's history.
 struct EventPage {

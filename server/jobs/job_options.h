@@ -1,0 +1,33 @@
+// What the job manager is told when it is made.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "server/jobs/queue.h"
+#include "telar/v1/jobs.pb.h"
+
+namespace telar::server::jobs {
+
+struct JobOptions {
+  std::string run_root;            // Run folders are <run_root>/<job id>.
+  std::string rendezvous_address;  // Where ranks reach the Rendezvous service; see set_rendezvous_address().
+  std::chrono::milliseconds heartbeat_interval{2'000};
+  std::chrono::milliseconds lease{10'000};
+  std::chrono::milliseconds stop_grace{15'000};        // From SIGTERM to SIGKILL, where the job does not say.
+  std::chrono::milliseconds receipt_deadline{60'000};  // From the last rank's end to the last node's receipt.
+  std::vector<QueueConfig> queues = {{.name = kDefaultQueue}};
+  std::chrono::milliseconds patience{300'000};  // See RoundInput.
+  std::vector<std::string> allowed_roots;       // What specs may name paths below; empty: anything.
+};
+
+// Told of what only counters keep. Called under the manager's lock: be quick, call nothing back.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void on_restart(v1::FailureClass cause) = 0;  // UNSPECIFIED: interrupted from outside.
+  virtual void on_placed(double queue_seconds) = 0;
+};
+
+}  // namespace telar::server::jobs
