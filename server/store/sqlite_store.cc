@@ -56,6 +56,13 @@ absl::Status failure(sqlite3* database, const std::string& path, const std::stri
   }
 }
 
+struct FileLock {
+  ~FileLock() {
+    if (file >= 0) close(file);
+  }
+  int file = -1;
+};
+
 // One connection and the statements that it has prepared. Used by one thread at a time: whoever holds `mutex`.
 class Connection {
  public:
@@ -120,9 +127,6 @@ class Statement {
 class SqliteStore final : public Store {
  public:
   explicit SqliteStore(SqliteOptions options) : options_(std::move(options)) {}
-  ~SqliteStore() override {
-    if (lock_file_ >= 0) close(lock_file_);
-  }
 
   absl::Status open();
   absl::Status commit(const Batch& batch) override { return commit_rows(&batch, 1); }
@@ -167,7 +171,7 @@ class SqliteStore final : public Store {
   }
 
   const SqliteOptions options_;
-  int lock_file_ = -1;
+  FileLock lock_file_;  // Given up behind all else.
   Connection writer_;
   Connection own_reader_;
   Connection* reader_ = &own_reader_;  // A database in memory has one connection only.
@@ -181,11 +185,11 @@ class SqliteStore final : public Store {
 absl::Status SqliteStore::lock() {
   if (options_.path == ":memory:") return absl::OkStatus();
   const std::string path = options_.path + ".lock";
-  lock_file_ = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
-  if (lock_file_ < 0) {
+  lock_file_.file = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
+  if (lock_file_.file < 0) {
     return absl::PermissionDeniedError(absl::StrCat("store ", path, ": cannot open: ", std::strerror(errno)));
   }
-  if (flock(lock_file_, LOCK_EX | LOCK_NB) == 0) return absl::OkStatus();
+  if (flock(lock_file_.file, LOCK_EX | LOCK_NB) == 0) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("store ", options_.path, ": another coordinator uses it (", path,
                                              " is locked); stop that one or choose another --data"));
 }
