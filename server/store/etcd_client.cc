@@ -177,14 +177,14 @@ absl::StatusOr<std::chrono::seconds> EtcdClient::try_keep_alive(int64_t lease, S
   return std::chrono::seconds(response->ttl());
 }
 
-absl::StatusOr<std::vector<pb::KeyValue>> EtcdClient::all(const std::string& prefix, Steady until) {
+absl::StatusOr<std::vector<pb::KeyValue>> EtcdClient::all(const std::string& prefix, std::chrono::seconds patience) {
   std::vector<pb::KeyValue> found;
   pb::RangeRequest request;
   request.set_key(prefix);
   request.set_range_end(end_of_prefix(prefix));
   request.set_limit(kKeysAtOnce);
   while (true) {
-    auto page = range(request, until);
+    auto page = range(request, SteadyClock::now() + patience);
     if (!page.ok()) return page.status();
     for (pb::KeyValue& one : *page->mutable_kvs()) found.push_back(std::move(one));
     if (!page->more()) return found;

@@ -41,8 +41,8 @@ class EtcdClient {
   // One try. How long the lease lives from when etcd got this; zero: it is over.
   absl::StatusOr<std::chrono::seconds> try_keep_alive(int64_t lease, Steady until);
 
-  // All of a prefix, in order of key, as of one revision.
-  absl::StatusOr<std::vector<etcdserverpb::KeyValue>> all(const std::string& prefix, Steady until);
+  // All of a prefix, in order of key, as of one revision. `patience`: for each of some hundred keys.
+  absl::StatusOr<std::vector<etcdserverpb::KeyValue>> all(const std::string& prefix, std::chrono::seconds patience);
 
   std::string name() const { return name_; }  // "etcd://a:2379,b:2379", for messages.
 

@@ -198,7 +198,7 @@ absl::Status EtcdStore::open() {
 }
 
 absl::Status EtcdStore::load_heads() {
-  auto heads = client_->all(key("heads/"), soon());
+  auto heads = client_->all(key("heads/"), kRead);
   if (!heads.ok()) return heads.status();
   std::lock_guard<std::mutex> hold(mutex_);
   for (const pb::KeyValue& row : *heads) {
@@ -213,11 +213,11 @@ absl::Status EtcdStore::load_heads() {
 
 // A leader of before died within changes in parts: those that stand are carried out, of the others the parts go.
 absl::Status EtcdStore::finish_changes() {
-  auto standing = client_->all(key("changes/"), soon());
+  auto standing = client_->all(key("changes/"), kRead);
   if (!standing.ok()) return standing.status();
   for (const pb::KeyValue& row : *standing) {
     const std::string change = row.key().substr(key("changes/").size());
-    auto rows = client_->all(parts_of(change), soon());
+    auto rows = client_->all(parts_of(change), kRead);
     if (!rows.ok()) return rows.status();
     std::vector<std::string> parts;
     for (pb::KeyValue& part : *rows) parts.push_back(std::move(*part.mutable_value()));
@@ -444,7 +444,7 @@ absl::Status EtcdStore::carry_out(const std::string& change, const std::vector<s
 }
 
 absl::StatusOr<std::vector<JobRow>> EtcdStore::jobs() {
-  auto rows = client_->all(key("jobs/"), soon());
+  auto rows = client_->all(key("jobs/"), kRead);
   if (!rows.ok()) return rows.status();
   std::vector<JobRow> found;
   for (pb::KeyValue& row : *rows) {
@@ -494,7 +494,7 @@ absl::StatusOr<std::optional<std::string>> EtcdStore::answer(const std::string& 
 }
 
 absl::StatusOr<std::vector<SettingRow>> EtcdStore::settings(const std::string& prefix) {
-  auto rows = client_->all(key("settings/" + prefix), soon());
+  auto rows = client_->all(key("settings/" + prefix), kRead);
   if (!rows.ok()) return rows.status();
   std::vector<SettingRow> found;
   for (const pb::KeyValue& row : *rows) found.push_back({row.key().substr(key("settings/").size()), row.value()});
