@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/cluster/times.h"
 #include "server/jobs/dependencies.h"
+#include "server/jobs/elastic.h"
 #include "server/jobs/epoch.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/restart_policy.h"
@@ -26,7 +27,10 @@ void JobManager::tick() {
   expire_leases();
   give_up_receipts();
   enforce();
+  const bool looked = look_after_gangs();
   place_queued();
+  if (looked) grow_shrunk();  // Behind the queue: what waits comes first.
+  if (looked) grow_shrunk();  // Behind the queue: what waits comes first.
 }
 
 void JobManager::expire_leases() {
@@ -96,7 +100,9 @@ void JobManager::plan_retry(const JobRecord& before, const JobRecord& after) {
     retry_at_.erase(id);
   } else if (before.job().state() != v1::Job::QUEUED) {
     const Clock::Steady::duration left = cluster::to_wall(job.retry_time()) - clock_->wall();
-    const Clock::Steady::duration most = backoff(job.spec().restart().backoff_seconds(), job.restarts());
+    const uint32_t first = job.spec().restart().backoff_seconds();
+    const Clock::Steady::duration most =
+        std::max(backoff(first, job.restarts()), backoff(first, job.without_progress()));
     retry_at_[id] = clock_->now() + std::min(left, most);
   }
 }
@@ -231,6 +237,7 @@ void JobManager::start(const std::vector<Start>& starts, RoundView& view) {
     for (const uint32_t device : one.devices) slots.push_back(cluster_.slot(view.inventory, device));
     drafts.push_back(draft_of(one.id));
     begin_epoch(drafts.back(), slots);
+    note_shape(drafts.back(), slots.size());
     done.push_back(&one);
   }
   if (drafts.empty()) return;
@@ -264,6 +271,7 @@ void JobManager::try_out(const JobRecord& record, v1::Job& job) {
   line_.remove(record.order());
   for (const Start& start : view.result.starts) {
     if (start.order != record.order()) continue;
+    job.set_data_parallel(replicas_of(job.spec(), start.devices.size()));
     for (const uint32_t device : start.devices) {
       const cluster::Slot slot = cluster_.slot(view.inventory, device);
       v1::RankPlacement* place = job.add_placement();

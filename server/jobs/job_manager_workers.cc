@@ -131,6 +131,7 @@ absl::Status JobManager::heartbeat(const v1::HeartbeatRequest& request) {
       refused = change.status();
     }
   }
+  hear_paces(request);
   if (changes.empty()) return refused;
   const absl::Status status = finish_commits(hold, changes);
   return refused.ok() ? status : refused;
@@ -157,6 +158,7 @@ v1::HeartbeatResponse JobManager::assignments(const std::string& node) {
       told.at.emplace(node, clock_->now());
     }
   }
+  add_flight_wishes(node, response);
   return response;
 }
 

@@ -18,8 +18,10 @@ struct JobOptions {
   std::chrono::milliseconds stop_grace{15'000};        // From SIGTERM to SIGKILL, where the job does not say.
   std::chrono::milliseconds receipt_deadline{60'000};  // From the last rank's end to the last node's receipt.
   std::vector<QueueConfig> queues = {{.name = kDefaultQueue}};
-  std::chrono::milliseconds patience{300'000};  // See RoundInput.
-  std::vector<std::string> allowed_roots;       // What specs may name paths below; empty: anything.
+  std::chrono::milliseconds patience{300'000};       // See RoundInput.
+  std::chrono::milliseconds flight_patience{5'000};  // For the flight records of a gang that hangs.
+  std::chrono::milliseconds grow_after{300'000};     // A shrunk job runs at least so long before it starts larger.
+  std::vector<std::string> allowed_roots;            // What specs may name paths below; empty: anything.
 };
 
 // Told of what only counters keep. Called under the manager's lock: be quick, call nothing back.
@@ -28,6 +30,8 @@ class Observer {
   virtual ~Observer() = default;
   virtual void on_restart(v1::FailureClass cause) = 0;  // UNSPECIFIED: interrupted from outside.
   virtual void on_placed(double queue_seconds) = 0;
+  virtual void on_hang(bool named) = 0;  // It is known which rank the others wait for.
+  virtual void on_straggler() = 0;       // A job has other slow ranks than before.
 };
 
 }  // namespace telar::server::jobs
