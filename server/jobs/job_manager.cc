@@ -306,7 +306,7 @@ void JobManager::set_rendezvous_address(const std::string& address) {
   options_.rendezvous_address = address;
 }
 
-JobManager::Census JobManager::census() const {
+Census JobManager::census() const {
   std::lock_guard<std::mutex> hold(mutex_);
   Census census;
   for (const auto& [id, record] : jobs_) {

@@ -28,7 +28,7 @@
 #include "server/jobs/device_watch.h"
 #include "server/jobs/draft.h"
 #include "server/jobs/hang_watch.h"
-#include "server/jobs/job_options.h"
+#include "server/jobs/job_types.h"
 #include "server/jobs/queue.h"
 #include "server/jobs/waiting.h"
 #include "server/store/log_store.h"
@@ -37,13 +37,6 @@
 #include "telar/v1/jobs.pb.h"
 
 namespace telar::server::jobs {
-
-// A piece of a job's history.
-struct EventPage {
-  std::vector<v1::JobEvent> events;
-  v1::Job job;            // As of now.
-  bool complete = false;  // The job is terminal, and these are its last events.
-};
 
 class JobManager {
  public:
@@ -116,13 +109,6 @@ class JobManager {
   void tick();
   ChangeSignal& changes() { return changes_; }
 
-  struct Census {
-    std::map<v1::Job::State, uint64_t> states;
-    std::vector<v1::Job> live;  // Not terminal.
-    std::vector<std::string> metrics_addresses;
-    // By name of a live job: the largest own time of a rank over the gang's median, where it is known.
-    std::map<std::string, double> straggler_ratios;
-  };
   Census census() const;
 
  private:

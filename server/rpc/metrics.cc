@@ -35,7 +35,7 @@ void add(MetricFamily& family, std::vector<ClientMetric::Label> labels, double v
   family.metric.push_back(std::move(metric));
 }
 
-void add_jobs(const jobs::JobManager::Census& census, std::vector<MetricFamily>& out) {
+void add_jobs(const jobs::Census& census, std::vector<MetricFamily>& out) {
   MetricFamily counts = gauge_family("telar_jobs", "Jobs by state");
   for (int state = v1::Job::QUEUED; state <= v1::Job::CANCELLED; ++state) {
     const auto found = census.states.find(static_cast<v1::Job::State>(state));

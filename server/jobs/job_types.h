@@ -1,7 +1,8 @@
-// What the job manager is told when it is made.
+// What the job manager is made of, and what it answers with beside the messages of the contract.
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,22 @@ class Observer {
   virtual void on_placed(double queue_seconds) = 0;
   virtual void on_hang(bool named) = 0;  // It is known which rank the others wait for.
   virtual void on_straggler() = 0;       // A job has other slow ranks than before.
+};
+
+// A piece of a job's history.
+struct EventPage {
+  std::vector<v1::JobEvent> events;
+  v1::Job job;            // As of now.
+  bool complete = false;  // The job is terminal, and these are its last events.
+};
+
+// All jobs, for whoever counts.
+struct Census {
+  std::map<v1::Job::State, uint64_t> states;
+  std::vector<v1::Job> live;  // Not terminal.
+  std::vector<std::string> metrics_addresses;
+  // By name of a live job: the largest own time of a rank over the gang's median, where it is known.
+  std::map<std::string, double> straggler_ratios;
 };
 
 }  // namespace telar::server::jobs
