@@ -1,6 +1,7 @@
 // One daemon, its ranks and the coordinator's wishes; see worker_recovery_test.cc for what happens when one of them
 // dies.
 #include <algorithm>
+#include <fstream>
 
 #include <gmock/gmock.h>
 
