@@ -26,6 +26,7 @@ class Resolver {
     model_defaults();
     model_checks();
     resources_and_parallel(default_kind);
+    if (!spec_.trace().has_account_every()) spec_.mutable_trace()->set_account_every(100);
     memory();
     batch();
     resolve_custom_schedule(spec_, problems_);
