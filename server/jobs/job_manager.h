@@ -130,6 +130,9 @@ class JobManager {
  private:
   JobManager(JobOptions options, const Clock* clock, store::Store* store, store::LogStore* logs, Observer* observer);
 
+  // Decides `parallel: auto`, with mutex_ free: it may take seconds. What goes into the job's history.
+  absl::StatusOr<std::string> decide_layout(v1::CreateJobRequest& request);
+
   // All below want mutex_ held.
   absl::Status replay();
   absl::Status replay_nodes();
@@ -150,7 +153,8 @@ class JobManager {
   std::optional<std::string> dependency_that(Dependence is, const v1::Job& job) const;
   absl::Status check_etag(const JobRecord& record, const std::string& etag) const;
   // A new job of a complete spec, named and in the queue, but nowhere stored yet.
-  Draft submitted(const std::string& project, const v1::JobSpec& spec, const std::string& id, uint64_t order) const;
+  Draft submitted(const std::string& project, const v1::JobSpec& spec, const std::string& id, uint64_t order,
+                  const std::string& why = "submitted") const;
   std::string new_id() const;
   uint64_t next_order() const { return by_order_.empty() ? 1 : by_order_.rbegin()->first + 1; }
   // Fills in where the job would start now, or why it would not.

@@ -7,6 +7,7 @@
 #include "common/process.h"
 #include "server/cluster/times.h"
 #include "server/jobs/admission.h"
+#include "server/jobs/auto_layout.h"
 #include "server/jobs/epoch.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/progress.h"
@@ -62,8 +63,8 @@ std::string JobManager::new_id() const {
   return id;
 }
 
-Draft JobManager::submitted(const std::string& project, const v1::JobSpec& spec, const std::string& id,
-                            uint64_t order) const {
+Draft JobManager::submitted(const std::string& project, const v1::JobSpec& spec, const std::string& id, uint64_t order,
+                            const std::string& why) const {
   JobRecord record;
   v1::Job& job = *record.mutable_job();
   *job.mutable_spec() = spec;
@@ -75,11 +76,31 @@ Draft JobManager::submitted(const std::string& project, const v1::JobSpec& spec,
   record.set_order(order);
   Draft draft(std::move(record), clock_->wall());
   *draft.job().mutable_create_time() = cluster::to_timestamp(draft.now());
-  draft.transition(v1::Job::QUEUED, "submitted");
+  draft.transition(v1::Job::QUEUED, why);
   return draft;
 }
 
+absl::StatusOr<std::string> JobManager::decide_layout(v1::CreateJobRequest& request) {
+  if (!request.spec().parallel().auto_() || request.spec().has_array()) return "submitted";
+  std::vector<v1::Node> nodes;
+  {
+    std::lock_guard<std::mutex> hold(mutex_);
+    v1::Job first;
+    auto answered = replayed(request.validate_only() ? "" : request_key("create", request.request_id()), first);
+    if (!answered.ok()) return answered.status();
+    if (*answered) return "submitted";  // The answer of then is given again.
+    nodes = cluster_.nodes();
+  }
+  const auto shape = cluster_shape(nodes, request.spec().resources().kind());
+  if (!shape.ok()) return shape.status();
+  const auto chosen = choose_layout(*request.mutable_spec(), *shape);
+  if (!chosen.ok()) return chosen.status();
+  return absl::StrCat("submitted; ", *chosen);
+}
+
 absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request) {
+  const auto why = decide_layout(request);
+  if (!why.ok()) return why.status();
   std::lock_guard<std::mutex> hold(mutex_);
   const std::string key = request.validate_only() ? "" : request_key("create", request.request_id());
   v1::Job first;
@@ -94,10 +115,11 @@ absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request) {
     *job.mutable_spec() = request.spec();
     job.set_parameters(draft.job().parameters());
     *job.mutable_progress() = draft.job().progress();
+    job.set_message(*why);
     try_out(draft.record(), job);
     return job;
   }
-  Draft draft = submitted(project, request.spec(), new_id(), next_order());
+  Draft draft = submitted(project, request.spec(), new_id(), next_order(), *why);
   draft.set_answer(key);
   if (absl::Status status = commit(draft); !status.ok()) return status;
   return draft.job();
