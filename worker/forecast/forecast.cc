@@ -53,13 +53,13 @@ struct Recorded {
 };
 
 // All pipeline ranks, on as many threads as there are cores.
-absl::StatusOr<Recorded> record(const v1::JobSpec& spec, const v1::ClusterShape& cluster) {
+absl::StatusOr<Recorded> record(const v1::JobSpec& spec, const v1::ClusterShape& cluster, bool memory) {
   const size_t count = spec.parallel().pipeline();
   std::vector<std::optional<absl::StatusOr<RecordedRank>>> results(count);
   std::atomic<size_t> next = 0;
   const auto work = [&] {
     for (size_t p = next++; p < count; p = next++) {
-      results[p] = record_rank(plan::run_shape(spec, mesh_of(spec, static_cast<int>(p))), cluster);
+      results[p] = record_rank(plan::run_shape(spec, mesh_of(spec, static_cast<int>(p))), cluster, memory);
     }
   };
   std::vector<std::thread> helpers(std::min<size_t>(count, std::max(1u, std::thread::hardware_concurrency())) - 1);
@@ -84,7 +84,7 @@ absl::StatusOr<Recorded> record(const v1::JobSpec& spec, const v1::ClusterShape&
 int64_t rhythm(const v1::JobSpec& spec) {
   const v1::ParallelSpec& parallel = spec.parallel();
   if (parallel.schedule() == "gpipe" || parallel.schedule() == "custom") return micro_batches_of(spec);
-  return parallel.pipeline() == 1 ? 8 : 4 * int64_t{parallel.pipeline()};
+  return parallel.pipeline() == 1 ? 6 : 3 * int64_t{parallel.pipeline()};
 }
 
 // a x + (1 - a) y of all that is measured in time.
@@ -221,12 +221,12 @@ absl::StatusOr<v1::Forecast> forecast(const v1::JobSpec& resolved, const v1::Clu
                                                    cluster.devices(), " = ", there));
   }
   const int64_t all = micro_batches_of(resolved), enough = options.may_shorten ? rhythm(resolved) : all;
-  auto recorded = record(with_micro_batches(resolved, std::min(all, enough)), cluster);
+  auto recorded = record(with_micro_batches(resolved, std::min(all, enough)), cluster, true);
   if (!recorded.ok()) return recorded.status();
   PaperTimes times = recorded->times;
   if (all > enough) {
-    const int64_t fewer = enough / 4 * 3;
-    const auto shorter = record(with_micro_batches(resolved, fewer), cluster);
+    const int64_t fewer = enough / 3 * 2;
+    const auto shorter = record(with_micro_batches(resolved, fewer), cluster, false);
     if (!shorter.ok()) return shorter.status();
     times =
         mix(recorded->times, shorter->times, static_cast<double>(all - fewer) / static_cast<double>(enough - fewer));

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "worker/backend/kernels.h"
+#include "worker/engine/graph.h"
+#include "worker/engine/lanes.h"
 #include "worker/engine/plan.h"
 #include "worker/forecast/op_cost.h"
 #include "worker/plan/programs.h"
@@ -29,17 +31,18 @@ class PaperWriter {
   PaperWriter(const plan::RunShape& shape, const v1::ClusterShape& cluster)
       : shape_(shape), cluster_(cluster), costs_(cluster.rates(), links(shape, cluster)) {}
 
-  void write(const engine::Program& program, const engine::Plan& plan, RecordedRank& rank) {
+  void write(const engine::Program& program, const std::vector<engine::Lane>& lanes,
+             const std::vector<engine::PlannedOp>& ops, uint32_t events, RecordedRank& rank) {
     PaperRank& paper = rank.paper;
-    paper.lanes = plan.lanes;
+    paper.lanes = lanes;
     find_meetings(paper);
-    std::vector<OpId> recorder(plan.events, engine::kNoOp);
-    for (OpId op = 0; op < plan.ops.size(); ++op) {
-      if (plan.ops[op].record != engine::kNoEvent) recorder[plan.ops[op].record] = op;
+    std::vector<OpId> recorder(events, engine::kNoOp);
+    for (OpId op = 0; op < ops.size(); ++op) {
+      if (ops[op].record != engine::kNoEvent) recorder[ops[op].record] = op;
     }
     for (OpId id = 0; id < program.ops().size(); ++id) {
       const Op& op = program.ops()[id];
-      const engine::PlannedOp& planned = plan.ops[id];
+      const engine::PlannedOp& planned = ops[id];
       PaperOp one{.seconds = costs_.seconds(op), .lane = planned.lane, .phase = op.phase};
       if (op.comm) {
         one.slowdown = static_cast<float>(costs_.slowdown(*op.comm));
@@ -100,23 +103,29 @@ class PaperWriter {
 
 }  // namespace
 
-absl::StatusOr<RecordedRank> record_rank(const plan::RunShape& shape, const v1::ClusterShape& cluster) {
+absl::StatusOr<RecordedRank> record_rank(const plan::RunShape& shape, const v1::ClusterShape& cluster, bool memory) {
   RecordedRank rank;
-  {
-    const auto train = plan::record_train(shape);
-    const auto planned = engine::plan(train->program);
-    if (!planned.ok()) return planned.status();
-    rank.arena_bytes = planned->arena_bytes;
-    rank.ops = train->program.ops().size();
-    PaperWriter(shape, cluster).write(train->program, *planned, rank);
-  }
-  const auto eval = plan::record_eval(shape);
-  const auto planned = engine::plan(eval->program);
-  if (!planned.ok()) return planned.status();
-  rank.evaluation_bytes = planned->total_bytes();
   for (size_t s = 0; s < shape.stages.size(); ++s) {
     if (shape.has_stage(static_cast<int>(s))) rank.layers += static_cast<uint32_t>(shape.stages[s].layers);
   }
+  PaperWriter writer(shape, cluster);
+  const auto train = plan::record_train(shape);
+  rank.ops = train->program.ops().size();
+  if (!memory) {
+    const auto graph = engine::build_graph(train->program);
+    if (!graph.ok()) return graph.status();
+    const engine::LanePlan lanes = engine::plan_lanes(train->program, *graph);
+    writer.write(train->program, lanes.lanes, lanes.ops, lanes.events, rank);
+    return rank;
+  }
+  const auto planned = engine::plan(train->program);
+  if (!planned.ok()) return planned.status();
+  rank.arena_bytes = planned->arena_bytes;
+  writer.write(train->program, planned->lanes, planned->ops, planned->events, rank);
+  const auto eval = plan::record_eval(shape);
+  const auto planned_eval = engine::plan(eval->program);
+  if (!planned_eval.ok()) return planned_eval.status();
+  rank.evaluation_bytes = planned_eval->total_bytes();
   return rank;
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <queue>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 
@@ -18,6 +19,12 @@ using engine::Phase;
 struct Times {
   double start = 0;
   double end = -1;
+};
+
+// A time in which something travels.
+struct Beside {
+  double start = 0, end = 0;
+  float slowdown = 0;
 };
 
 // Ops of several ranks that are one: each rank's n-th call of a group.
@@ -177,32 +184,49 @@ class Replay {
     if (state.lane_next[op] != engine::kNoOp) tell(state.lane_next[op]);
   }
 
-  // What computes beside transfers gets longer by the share of the time that it has them beside it. Lanes that transfer
-  // at the same time count as the one that takes more.
+  // When something travels on the rank, and how much slower that makes what computes. Where several do at once, the one
+  // that takes most counts. In the order of time, without overlaps.
+  std::vector<Beside> transfers_of(size_t r) const {
+    const PaperRank& rank = ranks_[r];
+    std::vector<std::pair<double, float>> bounds;  // A slowdown that begins, or, negative, ends.
+    for (OpId op = 0; op < rank.ops.size(); ++op) {
+      const float slowdown = rank.ops[op].slowdown;
+      // One that waits for its partner is there all the same.
+      const double begin = state_[r].arrived[op], end = state_[r].times[op].end;
+      if (slowdown <= 0 || end <= begin) continue;
+      bounds.emplace_back(begin, slowdown);
+      bounds.emplace_back(end, -slowdown);
+    }
+    std::sort(bounds.begin(), bounds.end());
+    std::vector<Beside> all;
+    std::multiset<float> active;
+    double since = 0;
+    for (const auto& [time, slowdown] : bounds) {
+      if (!active.empty() && time > since) all.push_back({since, time, *active.rbegin()});
+      since = time;
+      if (slowdown > 0) {
+        active.insert(slowdown);
+      } else {
+        active.erase(active.find(-slowdown));
+      }
+    }
+    return all;
+  }
+
+  // What computes beside transfers gets longer by the share of the time that it has them beside it.
   void slow_down(size_t r) {
     const PaperRank& rank = ranks_[r];
     State& state = state_[r];
-    std::vector<std::pair<Times, double>> transfers;
-    for (OpId op = 0; op < rank.ops.size(); ++op) {
-      if (rank.ops[op].slowdown > 0 && rank.ops[op].seconds > 0) {
-        // One that waits for its partner is there all the same.
-        transfers.push_back({{state.arrived[op], state.times[op].end}, rank.ops[op].slowdown});
-      }
-    }
-    std::sort(transfers.begin(), transfers.end(),
-              [](const auto& a, const auto& b) { return a.first.start < b.first.start; });
+    const std::vector<Beside> transfers = transfers_of(r);
     size_t first = 0;
     for (OpId op = 0; op < rank.ops.size(); ++op) {
-      if (rank.lanes[rank.ops[op].lane].kind != LaneKind::kCompute) continue;
+      if (!computes(r, op)) continue;
       const Times& times = state.times[op];
-      while (first < transfers.size() && transfers[first].first.end <= times.start) ++first;
-      double covered = times.start, extra = 0;
-      for (size_t i = first; i < transfers.size() && transfers[i].first.start < times.end; ++i) {
-        const double begin = std::max(covered, transfers[i].first.start);
-        const double end = std::min(times.end, transfers[i].first.end);
-        if (end <= begin) continue;
-        extra += (end - begin) * transfers[i].second;
-        covered = end;
+      while (first < transfers.size() && transfers[first].end <= times.start) ++first;
+      double extra = 0;
+      for (size_t i = first; i < transfers.size() && transfers[i].start < times.end; ++i) {
+        extra +=
+            (std::min(times.end, transfers[i].end) - std::max(times.start, transfers[i].start)) * transfers[i].slowdown;
       }
       state.seconds[op] = rank.ops[op].seconds + extra;
     }

@@ -108,7 +108,7 @@ TEST(ForecastTest, LongStepsAreExtrapolated) {
     const auto shorter = forecast(spec, testing::cluster_of(1));
     ASSERT_TRUE(whole.ok() && shorter.ok());
     EXPECT_LT(shorter->recorded_micro_batches(), whole->recorded_micro_batches());
-    EXPECT_NEAR(shorter->step_seconds() / whole->step_seconds(), 1, 0.01);
+    EXPECT_NEAR(shorter->step_seconds() / whole->step_seconds(), 1, 0.015);
     for (int r = 0; r < whole->ranks_size(); ++r) {
       EXPECT_NEAR(static_cast<double>(shorter->ranks(r).total_bytes()),
                   static_cast<double>(whole->ranks(r).total_bytes()),
