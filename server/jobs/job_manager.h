@@ -197,6 +197,7 @@ class JobManager {
   Observer* const observer_;
   ChangeSignal changes_;
 
+  std::mutex layouts_mutex_;  // One search of layouts at a time; never taken under mutex_.
   mutable std::mutex mutex_;
   // Guarded by mutex_:
   cluster::Cluster cluster_;

@@ -91,6 +91,7 @@ absl::StatusOr<std::string> JobManager::decide_layout(v1::CreateJobRequest& requ
     if (*answered) return "submitted";  // The answer of then is given again.
     nodes = cluster_.nodes();
   }
+  std::lock_guard<std::mutex> alone(layouts_mutex_);
   const auto shape = cluster_shape(nodes, request.spec().resources().kind());
   if (!shape.ok()) return shape.status();
   const auto chosen = choose_layout(*request.mutable_spec(), *shape);

@@ -104,13 +104,6 @@ TEST(MeasuredTest, TokensPerSecondAreNearWhatH200sMade) {
     EXPECT_LE(std::abs(off), one.within) << one.name << ": " << forecast.tokens_per_second();
     sum += std::abs(off);
     if (!print) continue;
-    const v1::RankForecast& rank = forecast.ranks(0);
-    std::printf("| %s | %.1f k | %.1f k | %+.1f %% | %.1f ms |\n", one.name, one.tokens_per_second / 1e3,
-                forecast.tokens_per_second() / 1e3, 100 * off, 1e3 * forecast.step_seconds());
-    std::fprintf(stderr, "   f %.1f b %.1f rc %.1f opt %.1f other %.1f | grad %.1f tp %.1f pp %.1f\n",
-                 1e3 * rank.forward(), 1e3 * rank.backward(), 1e3 * rank.recompute(), 1e3 * rank.optimizer(),
-                 1e3 * rank.other(), 1e3 * rank.exposed_gradients(), 1e3 * rank.exposed_tensor(),
-                 1e3 * rank.exposed_pipeline());
   }
   EXPECT_LE(sum / std::size(kMeasured), 0.04);
 }

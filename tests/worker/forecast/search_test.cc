@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 
 #include "tests/worker/forecast/specs.h"
 
@@ -43,8 +45,8 @@ TEST(SearchTest, SmallModelsAreReplicated) {
 }
 
 TEST(SearchTest, LargeModelsAreSplit) {
-  const auto found =
-      search(wanted({.preset = "llama3-70b", .sequence = 8192, .global = 64}, 16), testing::cluster_of(2));
+  const auto found = search(wanted({.preset = "llama3-70b", .sequence = 8192, .global = 64}, 16),
+                            testing::cluster_of(2), {.exact = 2});
   ASSERT_TRUE(found.ok()) << found.status();
   ASSERT_GT(found->best_size(), 0);
   const v1::ParallelSpec& best = found->best(0).spec().parallel();
@@ -58,7 +60,7 @@ TEST(SearchTest, WhatIsGivenStays) {
   spec.mutable_parallel()->set_pipeline(2);
   spec.mutable_batch()->set_micro(4);
   spec.mutable_memory()->set_recompute(v1::MemorySpec::FULL);
-  const auto found = search(spec, testing::cluster_of(1));
+  const auto found = search(spec, testing::cluster_of(1), {.exact = 3});
   ASSERT_TRUE(found.ok()) << found.status();
   ASSERT_GT(found->best_size(), 0);
   for (const v1::Forecast& one : found->best()) {
@@ -92,6 +94,24 @@ TEST(SearchTest, ASpecThatIsWrongAnywayIsRefused) {
   v1::JobSpec spec = wanted({.global = 8}, 8);
   spec.mutable_model()->set_heads(7);
   EXPECT_THAT(std::string(search(spec, testing::cluster_of(1)).status().message()), HasSubstr("spec.model.heads"));
+}
+
+// Half a minute of two cores: TELAR_FORECAST_LONG=1.
+TEST(SearchTest, SixteenThousandDevicesAreSearched) {
+  if (std::getenv("TELAR_FORECAST_LONG") == nullptr) GTEST_SKIP() << "long; TELAR_FORECAST_LONG=1 runs it";
+  const auto found =
+      search(wanted({.preset = "llama3.1-405b", .sequence = 8192, .global = 2048}, 16384), testing::cluster_of(2048));
+  ASSERT_TRUE(found.ok()) << found.status();
+  ASSERT_EQ(found->best_size(), 10);
+  EXPECT_GT(found->best(0).mfu(), 0.3);
+  for (int i = 0; i < found->best_size(); ++i) {
+    const v1::JobSpec& spec = found->best(i).spec();
+    std::printf("%.1f ms, MFU %.1f %%, tensor %u pipeline %u %s x %u data %u zero %u micro %u recompute %d: %s\n",
+                1e3 * found->best(i).step_seconds(), 100 * found->best(i).mfu(), spec.parallel().tensor(),
+                spec.parallel().pipeline(), spec.parallel().schedule().c_str(), spec.parallel().virtual_stages(),
+                spec.parallel().data(), spec.parallel().zero_stage(), spec.batch().micro(), spec.memory().recompute(),
+                found->reasons(i).c_str());
+  }
 }
 
 }  // namespace
