@@ -120,7 +120,8 @@ class Layout {
     most_parameters_ = std::max(most_parameters_, mine);
     most_layers_ = std::max(most_layers_, held);
     double bytes = mine * weight_bytes_ / (zero_ == 3 ? shard_ : 1) + mine * 4 / (zero_ >= 2 ? shard_ : 1) +
-                   mine * state_bytes / shard_ + unit_.working + held * unit_.layer.kept * in_flight(rank);
+                   mine * state_bytes / shard_ + unit_.working +
+                   held * (unit_.layer.kept * in_flight(rank) + deferred(rank));
     // Slots for what is gathered or reduced, of each size that buckets have: layers, and tables.
     const double slots = a_layer + tables * table;
     if (zero_ >= 2) bytes += 2 * 4 * slots;
@@ -140,17 +141,37 @@ class Layout {
     return parallel_.schedule() == "gpipe" ? m_ : std::min(m_, p_);
   }
 
+  // Bytes a layer that wait for weight gradients of a backward in two halves: inputs and output gradients of its
+  // products, whole in their tokens where tensor ranks gathered them.
+  double deferred(int rank) const {
+    const bool v_shape = parallel_.schedule() == "zb-v";
+    if (!v_shape && parallel_.schedule() != "zb-h1") return 0;
+    const v1::ModelSpec& model = spec_.model();
+    const double h = model.hidden(),
+                 tokens = static_cast<double>(spec_.batch().micro()) * spec_.batch().sequence_length();
+    const double qkv = (model.heads() + 2.0 * model.kv_heads()) * model.head_dim();
+    const double inner = (model.architecture() == v1::LLAMA ? 2.0 : 1.0) * model.ffn();
+    const double gathered = tp_ > 1 ? 4 * h : 2 * h;  // Inputs that were not gathered are kept anyway.
+    const double waiting = v_shape ? 0.6 * std::min(m_, p_) : std::min(m_, rank);
+    return weight_bytes_ * tokens * (gathered + (qkv + inner) / tp_) * waiting;
+  }
+
   void pipeline() {
     if (p_ == 1) return;
     const double v = parallel_.virtual_stages(), input_grad = backward_ - weight_grad_;
-    double a_rank = (forward_ + backward_) / v;
-    if (parallel_.schedule() == "zb-h1") a_rank = std::max(0.0, forward_ + input_grad - weight_grad_);
-    if (parallel_.schedule() == "zb-v") a_rank = std::max(forward_, forward_ + input_grad - 2 * weight_grad_) / 2;
+    const double all = forward_ + backward_;
+    double waits = (p_ - 1) * all / v;
+    if (parallel_.schedule() == "zb-h1") waits = (p_ - 1) * std::max(0.0, forward_ + input_grad - weight_grad_);
+    if (parallel_.schedule() == "zb-v")
+      waits = (p_ - 1) * std::max(forward_, forward_ + input_grad - 2 * weight_grad_) / 2;
+    // With fewer micro-batches than ranks no schedule fills the pipeline: each goes through all of it, the next one
+    // behind it as soon as a stage is free.
+    if (m_ < p_) waits = std::max(waits, (p_ - m_) * all + (m_ - 1) * all / v);
     const int stage = static_cast<int>(parallel_.data()) * tp_;
     const GroupLink link = link_of({"", {0, stage}}, static_cast<int>(cluster_.domain()));
     const double message = 2.0 * spec_.batch().micro() * spec_.batch().sequence_length() * spec_.model().hidden() / tp_;
     const double beside = m_ * (forward_ + backward_) * links(link).send_slowdown();
-    result_.pipeline = (p_ - 1) * (a_rank + 2 * v * costs_.call(CommKind::kSend, link, message)) + beside;
+    result_.pipeline = waits + 2 * (p_ - 1) * v * costs_.call(CommKind::kSend, link, message) + beside;
   }
 
   void replicas() {

@@ -21,6 +21,7 @@ constexpr uint32_t kMostPipeline = 128;
 constexpr uint32_t kMostVirtual = 8;
 constexpr uint32_t kMostMicro = 512;        // Sequences of a micro-batch.
 constexpr uint64_t kMostTokens = 1u << 20;  // Of a micro-batch.
+constexpr size_t kMostTries = 4;            // Forecasts for each that is wanted.
 constexpr double kRoom = 1.05;              // An estimate may be so much above what is there: exact bytes decide.
 
 struct Candidate {
@@ -198,7 +199,9 @@ class Search {
   absl::Status decide() {
     std::vector<v1::Forecast> fitting;
     size_t at = 0;
-    for (; at < candidates_.size() && fitting.size() < options_.exact; ++at) {
+    // Estimates of bytes may be off, but not of all that are near the top.
+    const size_t most = std::min(candidates_.size(), kMostTries * options_.exact);
+    for (; at < most && fitting.size() < options_.exact; ++at) {
       auto exact = forecast(candidates_[at].spec, cluster_);
       if (!exact.ok()) return exact.status();
       if (exact->fits()) {
