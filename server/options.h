@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/security_options.h"
 
 namespace telar::server {
 
@@ -31,9 +32,11 @@ struct Options {
   uint64_t log_total_bytes = 0;  // No limit.
   std::string queues;            // File of the queues; empty: only "default".
   std::chrono::milliseconds gang_patience{300'000};
+  std::chrono::milliseconds grow_after{300'000};
   std::string log_level = "info";
   std::string port_file;  // {"listen": "host:port", "http": "host:port"} once both are bound.
   std::string reflection = "auto";
+  SecurityOptions security;
   bool help = false;
   bool version = false;
 };
@@ -44,7 +47,7 @@ absl::StatusOr<Options> parse_options(const std::vector<std::string>& arguments)
 // The text of --help.
 std::string usage();
 
-// gRPC reflection is on by itself where only this machine can ask.
+// gRPC reflection is on by itself where only this machine can ask, and nobody has to say who they are.
 bool wants_reflection(const Options& options);
 
 }  // namespace telar::server

@@ -11,6 +11,7 @@
 #include "server/jobs/admission.h"
 #include "server/jobs/assignments.h"
 #include "server/jobs/epoch.h"
+#include "server/jobs/goodput.h"
 #include "server/jobs/transitions.h"
 
 namespace telar::server::jobs {
@@ -29,13 +30,15 @@ absl::Status not_found(const std::string& name) {
 JobManager::JobManager(JobOptions options, const Clock* clock, store::Store* store, store::LogStore* logs,
                        Observer* observer)
     : options_(std::move(options)),
+      roots_(options_.allowed_roots),
       clock_(clock),
       store_(store),
       logs_(logs),
       observer_(observer),
       cluster_(clock, options_.lease),
       next_version_(static_cast<uint64_t>(
-          std::chrono::duration_cast<std::chrono::microseconds>(clock->wall().time_since_epoch()).count())) {}
+          std::chrono::duration_cast<std::chrono::microseconds>(clock->wall().time_since_epoch()).count())),
+      hangs_(options_.flight_patience) {}
 
 absl::StatusOr<std::unique_ptr<JobManager>> JobManager::open(JobOptions options, const Clock* clock,
                                                              store::Store* store, store::LogStore* logs,
@@ -104,6 +107,7 @@ void JobManager::apply(const JobRecord& before, const JobRecord& after) {
   } else {
     placed_.erase(id);
     stops_.erase(id);
+    hangs_.forget(id);
     cluster_.release(job.name());
   }
   if (assignments_differ(before, after)) {
@@ -134,6 +138,7 @@ double JobManager::run_seconds(const JobRecord& record) const {
 v1::Job JobManager::shown(const JobRecord& record) const {
   v1::Job job = record.job();
   job.set_run_seconds(run_seconds(record));
+  *job.mutable_goodput() = goodput_of(record, clock_->wall());
   const Waiter* waiter = line_.find(record.order());
   if (waiter == nullptr || !explainer_) return job;
   auto waiting = explainer_->explain(*waiter, line_.request(waiter->request));
@@ -240,7 +245,12 @@ JobManager::Census JobManager::census() const {
   Census census;
   for (const auto& [id, record] : jobs_) {
     ++census.states[record.job().state()];
-    if (!terminal(record.job().state())) census.live.push_back(record.job());
+    if (!terminal(record.job().state())) {
+      census.live.push_back(record.job());
+      *census.live.back().mutable_goodput() = goodput_of(record, clock_->wall());
+    }
+    if (const double ratio = hangs_.straggler_ratio(id); ratio > 0)
+      census.straggler_ratios[record.job().name()] = ratio;
   }
   census.metrics_addresses = cluster_.metrics_addresses();
   return census;

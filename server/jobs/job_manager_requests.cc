@@ -51,10 +51,11 @@ void copy_fields(const v1::SchedulingSpec& from, const std::vector<std::string>&
 }  // namespace
 
 SchedulingContext JobManager::scheduling_context() const {
-  return {.queues = &options_.queues, .find_job = [this](const std::string& name) -> const v1::Job* {
-            auto record = find(name);
-            return record.ok() ? &(*record)->job() : nullptr;
-          }};
+  const auto find_job = [this](const std::string& name) -> const v1::Job* {
+    auto record = find(name);
+    return record.ok() ? &(*record)->job() : nullptr;
+  };
+  return {.queues = &options_.queues, .roots = &roots_, .find_job = find_job};
 }
 
 std::string JobManager::new_id() const {
@@ -63,8 +64,8 @@ std::string JobManager::new_id() const {
   return id;
 }
 
-Draft JobManager::submitted(const std::string& project, const v1::JobSpec& spec, const std::string& id, uint64_t order,
-                            const std::string& why) const {
+Draft JobManager::submitted(const std::string& project, const std::string& owner, const v1::JobSpec& spec,
+                            const std::string& id, uint64_t order, const std::string& why) const {
   JobRecord record;
   v1::Job& job = *record.mutable_job();
   *job.mutable_spec() = spec;
@@ -72,6 +73,7 @@ Draft JobManager::submitted(const std::string& project, const v1::JobSpec& spec,
   begin_progress(record);
   job.set_name(absl::StrCat(project, "/jobs/", id));
   job.set_uid(uuid4());
+  job.set_owner(owner);
   job.set_run_dir(absl::StrCat(options_.run_root, "/", id));
   record.set_order(order);
   Draft draft(std::move(record), clock_->wall());
@@ -80,13 +82,13 @@ Draft JobManager::submitted(const std::string& project, const v1::JobSpec& spec,
   return draft;
 }
 
-absl::StatusOr<std::string> JobManager::decide_layout(v1::CreateJobRequest& request) {
+absl::StatusOr<std::string> JobManager::decide_layout(v1::CreateJobRequest& request, const std::string& owner) {
   if (!request.spec().parallel().auto_() || request.spec().has_array()) return "submitted";
   std::vector<v1::Node> nodes;
   {
     std::lock_guard<std::mutex> hold(mutex_);
     v1::Job first;
-    auto answered = replayed(request.validate_only() ? "" : request_key("create", request.request_id()), first);
+    auto answered = replayed(request.validate_only() ? "" : request_key("create", owner, request.request_id()), first);
     if (!answered.ok()) return answered.status();
     if (*answered) return "submitted";  // The answer of then is given again.
     nodes = cluster_.nodes();
@@ -99,11 +101,11 @@ absl::StatusOr<std::string> JobManager::decide_layout(v1::CreateJobRequest& requ
   return absl::StrCat("submitted; ", *chosen);
 }
 
-absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request) {
-  const auto why = decide_layout(request);
+absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request, const std::string& owner) {
+  const auto why = decide_layout(request, owner);
   if (!why.ok()) return why.status();
   std::lock_guard<std::mutex> hold(mutex_);
-  const std::string key = request.validate_only() ? "" : request_key("create", request.request_id());
+  const std::string key = request.validate_only() ? "" : request_key("create", owner, request.request_id());
   v1::Job first;
   auto answered = replayed(key, first);
   if (!answered.ok()) return answered.status();
@@ -111,7 +113,7 @@ absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request) {
   if (absl::Status status = admit(request, cluster_, scheduling_context()); !status.ok()) return status;
   const std::string project = project_of(request.parent());
   if (request.validate_only()) {
-    Draft draft = submitted(project, request.spec(), "", next_order());
+    Draft draft = submitted(project, owner, request.spec(), "", next_order());
     v1::Job job;
     *job.mutable_spec() = request.spec();
     job.set_parameters(draft.job().parameters());
@@ -120,7 +122,7 @@ absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request) {
     try_out(draft.record(), job);
     return job;
   }
-  Draft draft = submitted(project, request.spec(), new_id(), next_order(), *why);
+  Draft draft = submitted(project, owner, request.spec(), new_id(), next_order(), *why);
   draft.set_answer(key);
   if (absl::Status status = commit(draft); !status.ok()) return status;
   return draft.job();
@@ -135,7 +137,7 @@ absl::Status JobManager::check_etag(const JobRecord& record, const std::string& 
 
 absl::StatusOr<v1::Job> JobManager::update(const v1::UpdateJobRequest& request) {
   std::lock_guard<std::mutex> hold(mutex_);
-  const std::string key = request_key("update", request.request_id());
+  const std::string key = request_key("update", request.job().name(), request.request_id());
   v1::Job first;
   auto answered = replayed(key, first);
   if (!answered.ok()) return answered.status();
@@ -184,7 +186,7 @@ absl::Status JobManager::check_move(const JobRecord& record, const std::string& 
 
 absl::StatusOr<v1::Job> JobManager::cancel(const v1::CancelJobRequest& request) {
   std::lock_guard<std::mutex> hold(mutex_);
-  const std::string key = request_key("cancel", request.request_id());
+  const std::string key = request_key("cancel", request.name(), request.request_id());
   v1::Job first;
   auto answered = replayed(key, first);
   if (!answered.ok()) return answered.status();

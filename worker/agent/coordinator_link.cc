@@ -23,7 +23,11 @@ bool same(const std::vector<Message>& a, const std::vector<Message>& b) {
   });
 }
 
-// Without what changes all the time.
+// Without what changes all the time: that is told when the interval is over.
+std::vector<v1::RankStatus> steady(std::vector<v1::RankStatus> ranks) {
+  for (v1::RankStatus& one : ranks) one.clear_pace();
+  return ranks;
+}
 std::vector<v1::DeviceHealth> steady(std::vector<v1::DeviceHealth> health) {
   for (v1::DeviceHealth& one : health) one.clear_used_bytes();
   return health;
@@ -57,8 +61,8 @@ void CoordinatorLink::start() {
 
 void CoordinatorLink::set_status(NodeStatus status) {
   const std::lock_guard lock(mutex_);
-  const bool known = fresh_ && same(status.ranks, status_.ranks) && same(status.receipts, status_.receipts) &&
-                     same(steady(status.health), steady(status_.health));
+  const bool known = fresh_ && same(steady(status.ranks), steady(status_.ranks)) &&
+                     same(status.receipts, status_.receipts) && same(steady(status.health), steady(status_.health));
   status_ = std::move(status);
   if (known) return;
   changed_ = fresh_ = true;
@@ -102,10 +106,12 @@ bool CoordinatorLink::register_node() {
     if (status.ok()) {
       spdlog::info("registered as {} with {}", self_.node(), address_);
     } else {
-      spdlog::warn("cannot register as {} with {}, trying again for ever: {}", self_.node(), address_,
-                   status.error_message());
+      spdlog::warn("cannot register as {} with {}, trying again for ever: {}; {}", self_.node(), address_,
+                   status.error_message(), connection_advice(status.error_message(), tls_from_environment()));
     }
-  } else if (status.error_code() == grpc::StatusCode::ALREADY_EXISTS) {
+  } else if (status.error_code() == grpc::StatusCode::ALREADY_EXISTS ||
+             status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
+             status.error_code() == grpc::StatusCode::PERMISSION_DENIED) {
     spdlog::error("--node {}: {}", self_.node(), status.error_message());
   }
   attempted_ = true;

@@ -6,6 +6,7 @@
 #include "worker/model/parameters.h"
 #include "worker/parallel/schedule_generators.h"
 #include "worker/parallel/schedule_passes.h"
+#include "worker/parallel/schedule_simulator.h"
 #include "worker/plan/resolve.h"
 
 namespace telar::plan {
@@ -44,6 +45,13 @@ std::vector<std::pair<int, int>> flows(const std::vector<int>& rank_of_stage) {
     found.emplace_back(b, a);
   }
   return found;
+}
+
+double bubble_of(const parallel::Schedule& schedule, int rank) {
+  if (schedule.actions.size() < 2) return 0;
+  const auto forecast = parallel::simulate(
+      schedule, {.stages = std::vector<parallel::StageCost>(schedule.rank_of_stage.size(), {1, 1, 1})});
+  return forecast.ok() ? forecast->ranks[static_cast<size_t>(rank)].idle / forecast->makespan : 0;
 }
 
 }  // namespace
@@ -95,6 +103,7 @@ RunShape run_shape(const v1::JobSpec& resolved, const parallel::Mesh& mesh, int6
           .stages = stages,
           .rank_of_stage = rank_of_stage,
           .actions = schedule.schedule.actions[static_cast<size_t>(mesh.pp)],
+          .bubble_theory = bubble_of(schedule.schedule, mesh.pp),
           .layout = parallel::FlatLayout(model::parameter_groups(model, share), bucket_elements,
                                          {shard, mesh.dp % shard}, stage_of_unit),
           .act = act_type(resolved.precision().compute()),

@@ -23,6 +23,9 @@ struct RunShape {
   std::vector<parallel::Stage> stages;    // Of the whole model.
   std::vector<int> rank_of_stage;         // Pipeline rank.
   std::vector<parallel::Action> actions;  // Of a step on this rank, transfers included.
+  // Of this rank's time in a step, the share in which the schedule leaves it nothing to do if forward and both halves
+  // of the backward take alike on all stages and messages no time: (p - 1) / (m + p - 1) for 1f1b.
+  double bubble_theory = 0;
   parallel::FlatLayout layout;
   engine::DType act = engine::DType::kF32;  // Weights and activations.
   int64_t micro_batches = 1;                // A step, on this rank.

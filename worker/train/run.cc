@@ -18,27 +18,23 @@
 #include "worker/train/dataset.h"
 #include "worker/train/evaluator.h"
 #include "worker/train/failure.h"
+#include "worker/train/flight_log.h"
 #include "worker/train/generator.h"
 #include "worker/train/host_memory.h"
 #include "worker/train/metrics_file.h"
+#include "worker/train/pace.h"
 #include "worker/train/rendezvous.h"
 #include "worker/train/saved_state.h"
 #include "worker/train/saves.h"
 #include "worker/train/seconds.h"
+#include "worker/train/step_report.h"
 #include "worker/train/step_trace.h"
 
 namespace telar::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// Where a step's time went, on the thread of the loop. A step's time begins at the end of the one before, or, where
-// none was in flight behind that one, at its own submission: what the aftermath of a step (checkpoint, evaluation) cost
-// belongs to no step. Meanwhile the device runs this step, so that only time that the others leave is `device`.
-struct Pace {
-  Clock::time_point start = Clock::now();
-  double data_wait = 0, device = 0, checkpoint_stall = 0, seconds = 0;
-};
+using flight::Activity;
 
 // Steps in a row whose loss or gradient is not finite before the run gives up. With loss scaling such steps are how the
 // scale is found: they count once it cannot go down any more.
@@ -67,7 +63,11 @@ class Run {
         stop_(stop),
         execution_(execution),
         seams_(seams),
-        trace_(plan) {}
+        flight_(
+            FlightLog::create(seams.flight_path, shape_.groups.list(), plan.device().kind() == v1::ResourceSpec::GPU)),
+        trace_(plan, shape_.groups.list(), shape_.mesh.pp_size > 1) {
+    flight_->set_activity(Activity::kStarting);
+  }
 
   absl::StatusOr<RunOutcome> execute() {
     for (const auto stage : {&Run::open_device, &Run::join_gang, &Run::choose_start, &Run::build, &Run::restore_or_init,
@@ -137,7 +137,7 @@ class Run {
     dataset_.emplace(*std::move(dataset));
     std::vector<backend::Communicator*> groups;
     for (const auto& communicator : communicators_) groups.push_back(communicator.get());
-    auto replica = Replica::create(shape_, *device_, groups, execution_);
+    auto replica = Replica::create(shape_, *device_, groups, execution_, flight_.get());
     if (!replica.ok()) return replica.status();
     replica_ = *std::move(replica);
     return compare_plans();
@@ -188,14 +188,18 @@ class Run {
   }
 
   absl::Status announce() {
-    flops_per_token_ = plan::flops_per_token(spec_.model(), spec_.batch().sequence_length());
+    facts_.flops_per_token = plan::flops_per_token(spec_.model(), spec_.batch().sequence_length());
     const backend::DeviceInfo& info = device_->info();
-    peak_flops_ = info.peak_flops(replica_->shape().act);
+    facts_.peak_flops = info.peak_flops(replica_->shape().act);
     v1::RankEvent event;
     v1::RankStarted& started = *event.mutable_started();
     started.set_parameters(plan::parameter_count(spec_.model()));
-    started.set_flops_per_token(static_cast<uint64_t>(flops_per_token_));
-    started.set_peak_flops(peak_flops_);
+    started.set_flops_per_token(static_cast<uint64_t>(facts_.flops_per_token));
+    started.set_peak_flops(facts_.peak_flops);
+    double hardware_flops = 0;
+    for (const engine::Op& op : replica_->train_program().ops()) hardware_flops += op.cost.flops;
+    started.set_hardware_flops_per_step(hardware_flops);
+    started.set_pipeline_bubble_theory(shape_.bubble_theory);
     started.set_start_step(outcome_.step);
     started.set_resumed_from(resumed_from_);
     for (const std::string& passed_over : saved_->passed_over()) started.add_passed_over(passed_over);
@@ -254,6 +258,7 @@ class Run {
     auto loader = data::BatchLoader::start(*dataset_->train, options);
     if (!loader.ok()) return with_class(v1::DATA, loader.status());
     submitted_ = start_step_ = outcome_.step;
+    if (execution_ == Replica::Execution::kLanes) trace_.account_from(start_step_);
     while (outcome_.step < spec_.schedule().steps() && !outcome_.interrupted) {
       const absl::Status status = one_step(**loader);
       if (!status.ok()) return status;
@@ -265,7 +270,11 @@ class Run {
   // due behind it. What is submitted when depends on step numbers and results only, which all ranks have alike.
   absl::Status one_step(data::BatchLoader& loader) {
     Pace pace;
-    if (replica_->in_flight() > 0) pace.start = last_end_;
+    if (replica_->in_flight() > 0) {
+      pace.start = last_end_;
+    } else {
+      flight_->waited();  // What was before belongs to no step.
+    }
     while (may_submit()) {
       const absl::Status status = submit_one(loader, pace);
       if (status.ok()) continue;
@@ -279,14 +288,16 @@ class Run {
     last_end_ = Clock::now();
     pace.device = seconds_between(wait_start, last_end_);
     count_held(result->held, pace);
+    pace.peers = flight_->waited();
+    if (pace.peers) pace.peers = std::min(*pace.peers, pace.device);
     pace.seconds = seconds_between(pace.start, last_end_);
     ++outcome_.step;
+    if (outcome_.step >= start_step_ + kSettlingSteps) flight_->set_activity(Activity::kTraining);
     consumed_samples_ += spec_.batch().global();
     eval_loss_.reset();
     stopping_ = stopping_ || result->stop;
     absl::Status status = check_finite(*result);
     if (status.ok()) status = report_step(*result, pace);
-    if (status.ok()) status = trace_.finish(outcome_.step, *replica_, group_names());
     if (!status.ok()) return status;
     if (stages_behind(outcome_.step) && !evaluates_behind(outcome_.step)) write_staged();
     if (replica_->in_flight() == 0) status = behind_step();
@@ -314,7 +325,10 @@ class Run {
 
   absl::Status submit_one(data::BatchLoader& loader, Pace& pace) {
     const bool stages = stages_behind(submitted_ + 1);
-    if (stages) pace.checkpoint_stall += saves_->make_room();
+    if (stages) {
+      const Doing saving(*flight_, Activity::kSaving);
+      pace.checkpoint_stall += saves_->make_room();
+    }
     if (const absl::Status told = saves_->check_told(); !told.ok()) return told;
     const auto batch = loader.next();
     if (!batch.ok()) return with_class(v1::DATA, batch.status());
@@ -348,34 +362,18 @@ class Run {
                                                                    " steps in a row, up to step ", outcome_.step)));
   }
 
-  absl::Status report_step(const StepResult& result, const Pace& pace) {
+  absl::Status report_step(const StepResult& result, Pace& pace) {
+    auto account = trace_.finish(outcome_.step, *replica_);
+    if (!account.ok()) return account.status();
+    if (*account && !pace.peers && plan_.world_size() > 1) pace.peers = pace.device * waiting_share(**account);
     v1::RankEvent event;
     v1::StepReport& report = *event.mutable_step();
-    report.set_step(outcome_.step);
-    report.set_loss(result.loss);
-    report.set_grad_norm(result.grad_norm);
-    report.set_learning_rate(optim::learning_rate(spec_.schedule(), spec_.optimizer().learning_rate(), outcome_.step));
-    const double tokens = static_cast<double>(spec_.batch().global()) * spec_.batch().sequence_length();
-    report.set_tokens(static_cast<uint64_t>(tokens));
-    report.set_consumed_samples(consumed_samples_);
-    report.set_skipped(result.skipped);
-    if (scales_loss()) report.set_loss_scale(result.loss_scale);
-    report.set_seconds(pace.seconds);
-    report.set_tokens_per_second(tokens / pace.seconds);
-    if (peak_flops_ > 0) report.set_mfu(tokens / pace.seconds * flops_per_token_ / (peak_flops_ * plan_.world_size()));
-    const auto phase = [&](const char* name, double value) {
-      v1::PhaseTime& time = *report.add_phases();
-      time.set_phase(name);
-      time.set_seconds(value);
-    };
+    report = step_report(plan_, facts_, outcome_.step, consumed_samples_, result, pace);
+    if (*account) *report.mutable_account() = **std::move(account);
     if (outcome_.step == start_step_ + kSettlingSteps) {
       const absl::Status status = report_device(report);
       if (!status.ok()) return status;
     }
-    phase("data_wait", pace.data_wait);
-    phase("device", pace.device);
-    phase("checkpoint_stall", pace.checkpoint_stall);
-    phase("host", std::max(0.0, pace.seconds - pace.data_wait - pace.device - pace.checkpoint_stall));
     if (metrics_ != nullptr) {
       const absl::Status status = metrics_->write(report);
       if (!status.ok()) return status;
@@ -401,12 +399,6 @@ class Run {
                  graph.captured ? absl::StrCat("from a graph of ", graph.nodes, " nodes")
                                 : absl::StrCat("op by op: ", graph.why_not));
     return absl::OkStatus();
-  }
-
-  std::vector<std::string> group_names() const {
-    std::vector<std::string> names;
-    for (const parallel::Group& group : shape_.groups.list()) names.push_back(group.name);
-    return names;
   }
 
   bool is_last(uint64_t step) const { return step == spec_.schedule().steps(); }
@@ -438,6 +430,7 @@ class Run {
   }
 
   absl::Status evaluate_now() {
+    const Doing evaluating(*flight_, Activity::kEvaluating);
     const auto start = std::chrono::steady_clock::now();
     const auto result = evaluate(*replica_, dataset_->eval, stop_);
     if (!result.ok()) return result.status();
@@ -454,6 +447,7 @@ class Run {
   // All of it while nothing else runs, up to the copy where saves go beside training.
   absl::Status save_idle() {
     if (saved_step_ == outcome_.step) return absl::OkStatus();
+    const Doing saving(*flight_, Activity::kSaving);
     if (!saves_->async()) {
       saved_step_ = outcome_.step;
       return saves_->save_now(position());
@@ -487,6 +481,7 @@ class Run {
 
   // The save of the last step is over, well or not.
   absl::Status finish_saves() {
+    const Doing saving(*flight_, Activity::kSaving);
     absl::Status saved = saves_->finish(outcome_.step);
     saved.Update(tell_saves());
     return saved;
@@ -498,6 +493,7 @@ class Run {
     std::string text;
     bool samples = !outcome_.interrupted && spec_.sample().tokens() > 0;
     if (samples) {
+      const Doing drawing(*flight_, Activity::kEvaluating);
       auto drawn = generate(*replica_, dataset_->tokenizer.get(), stop_);
       if (!drawn.ok()) return drawn.status();
       samples = drawn->has_value();
@@ -541,6 +537,7 @@ class Run {
   const std::atomic<bool>& stop_;
   const Replica::Execution execution_;
   const RunSeams& seams_;
+  const std::unique_ptr<FlightLog> flight_;
 
   // In the order that they are made; destroyed the other way round.
   std::unique_ptr<backend::Device> device_;
@@ -566,8 +563,7 @@ class Run {
   std::optional<double> eval_loss_;     // Of an evaluation behind this very step.
   std::optional<uint64_t> saved_step_;  // Of the last checkpoint saved or resumed from.
   std::string resumed_from_;
-  double flops_per_token_ = 0;
-  double peak_flops_ = 0;
+  StepFacts facts_;
   int bad_steps_ = 0;
 };
 

@@ -183,7 +183,7 @@ absl::StatusOr<Position> SavedState::restore(const std::string& path, Replica& r
   if (status.ok()) status = replica.masters_changed();
   if (!status.ok()) return status;
   const checkpoint::Manifest& manifest = (*reader)->manifest();
-  return Position{manifest.step, manifest.consumed_samples, manifest.eval_loss, consumed_sources(manifest),
+  return Position{manifest.step,        manifest.consumed_samples, manifest.eval_loss, consumed_sources(manifest),
                   manifest.blend_start, manifest.sources};
 }
 
