@@ -44,8 +44,8 @@ std::string memory_table(const v1::Forecast& forecast, const std::vector<size_t>
   }
   std::vector<std::string> titles = {"STAGE RANK", "LAYERS"};
   for (const std::string& one : classes) titles.push_back(absl::AsciiStrToUpper(one));
-  titles.push_back("GIB IN ALL");
-  titles.push_back("OF DEVICE");
+  titles.emplace_back("GIB IN ALL");
+  titles.emplace_back("OF DEVICE");
   Table table(titles);
   for (const size_t index : shown) {
     const v1::RankForecast& rank = forecast.ranks(static_cast<int>(index));

@@ -9,7 +9,7 @@ using engine::LaneKind;
 using engine::OpId;
 using engine::Phase;
 
-constexpr auto at = [](Phase phase) { return static_cast<size_t>(phase); };
+size_t at(Phase phase) { return static_cast<size_t>(phase); }
 
 // A rank with a compute lane (0) and a lane of transfers (1).
 struct RankBuilder {

@@ -9,8 +9,6 @@
 namespace telar::forecast {
 namespace {
 
-using testing::Job;
-
 v1::ModelSpec resolved_preset(const std::string& name, uint32_t sequence) {
   return testing::spec_of({.preset = name, .sequence = sequence}).model();
 }
