@@ -117,6 +117,8 @@ class JobManager {
   // Whether the request was answered before; `answer` is that answer then. With the lock or without: what comes often
   // asks without, as the store may be far away, and again where await() says so.
   absl::StatusOr<bool> replayed(const std::string& request, google::protobuf::Message& answer) const;
+  // Decides `parallel: auto`, with mutex_ free: it may take seconds. What goes into the job's history.
+  absl::StatusOr<std::string> decide_layout(v1::CreateJobRequest& request, const std::string& owner);
 
   // All below want mutex_ held.
   absl::Status replay();
@@ -139,7 +141,7 @@ class JobManager {
   absl::Status check_etag(const JobRecord& record, const std::string& etag) const;
   // A new job of a complete spec, named and in the queue, but nowhere stored yet.
   Draft submitted(const std::string& project, const std::string& owner, const v1::JobSpec& spec, const std::string& id,
-                  uint64_t order) const;
+                  uint64_t order, const std::string& why = "submitted") const;
   std::string new_id() const;
   // Fills in where the job would start now, or why it would not.
   void try_out(const JobRecord& record, v1::Job& job);
@@ -216,6 +218,7 @@ class JobManager {
   Observer* const observer_;
   ChangeSignal changes_;
 
+  std::mutex layouts_mutex_;  // One search of layouts at a time; never taken under mutex_.
   mutable std::mutex mutex_;
   // Guarded by mutex_:
   cluster::Cluster cluster_;

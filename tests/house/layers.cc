@@ -38,7 +38,7 @@ const std::set<std::string>& rpc_layers() {
 std::string target_layer(const Layers& layers, const std::string& header) {
   if (header.rfind("telar/v1/", 0) == 0) {
     const std::string message = header.substr(9, header.find('.') - 9);
-    return message == "rank" || message == "spec" ? "proto/rank" : "proto/service";
+    return message == "rank" || message == "spec" || message == "forecast" ? "proto/rank" : "proto/service";
   }
   if (header.rfind("google/rpc/", 0) == 0) return "proto/google";
   if (header.rfind("etcd/", 0) == 0) return "proto/etcd";
