@@ -56,7 +56,7 @@ foreach(daemon coordinator worker)
   string(TOUPPER ${daemon} upper)
   set(CPACK_DEBIAN_${upper}_PACKAGE_CONTROL_EXTRA ${control})
   set(CPACK_DEBIAN_${upper}_PACKAGE_DEPENDS
-    "systemd | systemd-standalone-sysusers, systemd | systemd-standalone-tmpfiles, init-system-helpers")
+    "systemd | systemd-standalone-sysusers, systemd | systemd-standalone-tmpfiles, init-system-helpers, procps")
 endforeach()
 
 set(CPACK_GENERATOR DEB)
