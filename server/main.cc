@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "common/http_server.h"
 #include "common/process.h"
+#include "common/pulse.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/log_retention.h"
 #include "server/jobs/queues_file.h"
@@ -111,16 +112,20 @@ int run(const Options& options) {
                                         &clock, store->get(), &logs, &metrics);
   if (!manager.ok()) return refuse(kStoreUnusable, manager.status());
 
+  Pulse rounds(&clock, kLongestRound);
   auto http = HttpServer::start(options.http);
   if (!http.ok()) return refuse(kCannotBind, http.status());
-  rpc::add_pages(**http, **manager, metrics);
+  rpc::add_pages(**http, **manager, metrics, rounds);
   auto server =
       rpc::Server::start({.listen = options.listen, .reflection = wants_reflection(options)}, manager->get(), &metrics);
   if (!server.ok()) return refuse(kCannotBind, server.status());
   // With port 0 the address is known only now; no worker can have dialled it before.
   (*manager)->set_rendezvous_address(rendezvous_address(options, (*server)->address()));
   auto retention = std::make_unique<jobs::LogRetention>(manager->get(), kLogRetention);
-  auto scheduler = std::make_unique<jobs::Scheduler>(manager->get(), [] { notify_systemd("WATCHDOG=1"); });
+  auto scheduler = std::make_unique<jobs::Scheduler>(manager->get(), [&rounds] {
+    rounds.beat();
+    notify_systemd("WATCHDOG=1");
+  });
 
   const std::string http_address = absl::StrCat(host_of(options.http), ":", (*http)->port());
   if (absl::Status status = write_port_file(options.port_file, (*server)->address(), http_address); !status.ok()) {

@@ -19,7 +19,7 @@ enum ExitCode { kStopped = 0, kUsage = 2, kCannotBind = 3, kStoreUnusable = 4 };
 
 struct Options {
   std::string listen = "127.0.0.1:7070";  // gRPC.
-  std::string http = "127.0.0.1:7071";    // /metrics, /sd/workers, /healthz.
+  std::string http = "127.0.0.1:7071";    // /metrics, /sd/workers, /healthz, /readyz.
   std::string advertise;                  // Where ranks reach us. Default: the address that --listen got.
   std::string data;                       // Database and logs.
   std::string run_root;                   // Default: <data>/runs. Every worker must see it.
