@@ -15,7 +15,7 @@ if(TARGET telar_cuda)
   # Where deploy/install-cuda.sh puts NVIDIA's wheels, and where NVIDIA's packages put the same libraries.
   set_target_properties(telar_cuda PROPERTIES INSTALL_RPATH "/opt/telar/cuda/lib:/usr/local/cuda/lib64")
   install(TARGETS telar_cuda LIBRARY DESTINATION ${modules} COMPONENT cuda)
-  install(PROGRAMS ${deploy}/install-cuda.sh DESTINATION ${CMAKE_INSTALL_DATADIR}/telar COMPONENT cuda)
+  install(PROGRAMS ${deploy}/install-cuda.sh ${deploy}/install-packages.sh DESTINATION ${CMAKE_INSTALL_DATADIR}/telar COMPONENT cuda)
   list(APPEND components cuda)
 endif()
 
