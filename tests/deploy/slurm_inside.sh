@@ -3,7 +3,7 @@
 # programs in $3. Exit 77: Slurm does not start here, and why.
 set -euo pipefail
 work=$1 root=$2 bin=$3
-fail() { echo "slurm: $*"; tail -n 30 "$work"/*.log "$work"/*.out "$work"/*/coordinator.log 2>/dev/null; exit 1; }
+fail() { echo "slurm: $*"; tail -n 30 "$work"/slurm*.log "$work"/*/*.log "$work"/*.out 2>/dev/null; exit 1; }
 skip() { echo "skipped: $*"; tail -n 5 "$work"/*.log 2>/dev/null; exit 77; }
 until_true() {  # until_true SECONDS COMMAND...
   local tries=$(($1 * 10))
@@ -15,10 +15,12 @@ until_true() {  # until_true SECONDS COMMAND...
   done
 }
 
+cd "$work"  # Where what a job makes by default belongs.
 ip link set lo up
+ip address add 10.99.0.1/32 dev lo  # Slurm binds nothing on a machine that has no address but 127.0.0.1.
 hostname node1
 mkdir -p "$work"/{state,spool,munge}
-printf '127.0.0.1 localhost node1\n' >"$work/hosts"
+printf '127.0.0.1 localhost\n10.99.0.1 node1\n' >"$work/hosts"
 mount --bind "$work/hosts" /etc/hosts
 head -c 1024 /dev/urandom >"$work/munge/key"
 chmod 400 "$work/munge/key"
@@ -44,7 +46,7 @@ JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 SchedulerType=sched/builtin
-SchedulerParameters=batch_sched_delay=0,sched_min_interval=0
+SchedulerParameters=batch_sched_delay=1
 ReturnToService=2
 KillWait=30
 MailProg=/bin/true
@@ -54,9 +56,9 @@ CONF
 export SLURM_CONF=$work/slurm.conf
 munged --force --key-file="$work/munge/key" --socket="$work/munge/socket" --pid-file="$work/munge/pid" --num-threads=1 \
   --log-file="$work/munged.log" --seed-file="$work/munge/seed" || skip "munged does not start"
-slurmctld -D >"$work/slurmctld.out" 2>&1 &
-slurmd -D >"$work/slurmd.out" 2>&1 &
-until_true 20 sh -c 'sinfo --noheader --format=%T | grep -q idle' || skip "slurmctld or slurmd does not start"
+slurmctld -D >/dev/null 2>&1 &
+slurmd -D >/dev/null 2>&1 &
+until_true 20 sh -c 'timeout 2 sinfo --noheader --format=%T | grep -q idle' || skip "slurmctld or slurmd does not start"
 
 for i in $(seq 400); do echo "$i bottles of beer on the wall, $i bottles of beer."; done >"$work/text.txt"
 export TELAR_BIN=$bin TELAR_WORKER_OPTIONS='--device-kind cpu --cpu-devices 2' TELAR_LOCAL=$work
@@ -66,11 +68,13 @@ submit() {
   shift
   while [ "$1" != -- ]; do options+=("$1"); shift; done
   shift
-  sbatch --parsable --output="$work/$name.out" --chdir="$work" "${options[@]}" "$root/deploy/slurm/telar.sbatch" \
+  sbatch --parsable --output="$work/$name.out" "${options[@]}" "$root/deploy/slurm/telar.sbatch" \
     "$root/deploy/examples/quickstart.yaml" --set "data.train=$work/text.txt" --set resources.kind=cpu --set resources.threads=1 \
-    --set resources.devices=2 --set parallel.data=2 --set precision.compute=fp32 --set eval.sequences=4 --set sample.tokens=4 "$@"
+    --set resources.devices=2 --set parallel.data=2 --set precision.compute=fp32 --set schedule.warmup_steps=0 \
+    --set model.layers=1 --set model.hidden=32 \
+    --set model.heads=2 --set model.kv_heads=1 --set model.ffn=64 --set batch.global=4 --set batch.micro=2 --set batch.sequence_length=32 --set eval.sequences=4 --set sample.tokens=4 "$@"
 }
-ended() { ! squeue --noheader --jobs="$1" 2>/dev/null | grep -q .; }
+ended() { ! timeout 5 squeue --noheader --jobs="$1" 2>/dev/null | grep -q .; }
 exit_code() { scontrol show job "$1" | sed -n 's/.*ExitCode=\([0-9]*\):.*/\1/p'; }
 check_end() {  # check_end ID NAME CODE
   until_true 60 ended "$1" || fail "$2 does not end"
@@ -78,8 +82,8 @@ check_end() {  # check_end ID NAME CODE
   ! pgrep telar- || fail "$2 left processes"
   ! compgen -G "$work/telar-$1/../telar-$1/spawner*" >/dev/null || fail "$2 left the worker's folder"
 }
-steps() { cat "$work/home"/runs/*/metrics.jsonl 2>/dev/null | grep -c '"grad_norm"'; }
-has_steps() { [ "$(steps)" -gt 5 ]; }
+steps_done() { cat "$work/home"/runs/*/metrics.jsonl 2>/dev/null | grep -c '"grad_norm"'; }
+has_steps() { [ "$(steps_done)" -gt 5 ]; }
 
 echo "== a job runs to its end, and one that fails says so"
 first=$(submit first -- --set schedule.steps=5)
@@ -90,14 +94,24 @@ check_end "$wrong" wrong 2
 
 echo "== before the time limit the ranks save, and the next allocation goes on from there"
 export TELAR_HOME=$work/home
-long=$(submit long --signal=B:USR1@300 -- --set schedule.steps=3000)
+steps=2000
+long=$(submit long --signal=B:USR1@300 -- --set schedule.steps="$steps")
 until_true 60 has_steps || fail "the long job takes no steps"
 scancel --batch --signal=USR1 "$long"  # As Slurm does 300 s before the limit.
 check_end "$long" long 75
 compgen -G "$work/home/runs/*/ckpt/step-*" >/dev/null || fail "nothing was saved"
-again=$(submit again -- --set schedule.steps=3000)
+TELAR_REQUEUE=1
+export TELAR_REQUEUE
+again=$(submit again -- --set schedule.steps="$steps")
 until_true 30 grep -q 'goes on' "$work/again.out" || fail "again.out does not say that a job goes on"
+before=$(steps_done)
+has_more_steps() { [ "$(steps_done)" -gt $((before + 5)) ]; }
+until_true 60 has_more_steps || fail "the job does not go on"
+scancel --batch --signal=USR1 "$again"
+waits_again() { scontrol show job "$again" | grep -q 'JobState=PENDING' && scontrol show job "$again" | grep -q 'Restarts=1'; }
+until_true 60 waits_again || fail "Slurm does not start it again: $(scontrol show job "$again")"
+scontrol update jobid="$again" starttime=now  # Slurm would wait two minutes.
 check_end "$again" again 0
 [ "$(find "$work/home/runs" -mindepth 1 -maxdepth 1 | wc -l)" = 1 ] || fail "a second job was made"
-[ "$(grep -c '"grad_norm"' "$work/home"/runs/*/metrics.jsonl)" = 3000 ] || fail "steps are missing or there twice: $(steps)"
+[ "$(steps_done)" = "$steps" ] || fail "steps are missing or there twice: $(steps_done)"
 echo "slurm: all well"

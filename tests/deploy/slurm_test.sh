@@ -16,5 +16,5 @@ unshare --mount --net --uts --ipc --pid --fork true 2>/dev/null || { echo "skipp
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 status=0
-unshare --mount --net --uts --ipc --pid --fork --kill-child --mount-proc "$here/slurm_inside.sh" "$work" "$root" "$bin" || status=$?
+timeout --signal=KILL 240 unshare --mount --net --uts --ipc --pid --fork --kill-child --mount-proc "$here/slurm_inside.sh" "$work" "$root" "$bin" || status=$?
 exit "$status"
