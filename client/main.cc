@@ -14,9 +14,12 @@
 #include "absl/synchronization/mutex.h"
 #include "client/commands/ckpt.h"
 #include "client/commands/commands.h"
+#include "client/commands/contexts.h"
+#include "client/commands/credentials.h"
 #include "client/commands/data.h"
 #include "client/commands/exit_codes.h"
 #include "client/commands/report.h"
+#include "client/commands/token.h"
 #include "common/process.h"
 
 namespace telar::client {
@@ -46,6 +49,9 @@ struct CommandLine {
   bool client_only = false;
   std::function<int(Context&)> command;
   bool needs_coordinator = true;
+  std::string context;
+  CLI::Option *coordinator_option = nullptr, *tls_ca_option = nullptr, *token_file_option = nullptr;
+  TokenNewOptions token_new_options;
 };
 
 CLI::Option* add_duration(CLI::App& app, const std::string& name, std::optional<Milliseconds>& value,
@@ -57,16 +63,27 @@ CLI::Option* add_duration(CLI::App& app, const std::string& name, std::optional<
   return app.add_option_function<std::string>(name, parse, help)->type_name("TIME");
 }
 
-void add_globals(CLI::App& app, Options& options) {
+void add_globals(CLI::App& app, CommandLine& line) {
+  Options& options = line.options;
   static const std::map<std::string, Output> kOutputs = {{"table", Output::kTable},
                                                          {"wide", Output::kWide},
                                                          {"json", Output::kJson},
                                                          {"yaml", Output::kYaml},
                                                          {"name", Output::kName}};
-  app.add_option("--coordinator", options.coordinator, "Address of the coordinator")
-      ->envname("TELAR_COORDINATOR")
-      ->type_name("HOST:PORT")
-      ->capture_default_str();
+  line.coordinator_option = app.add_option("--coordinator", options.coordinator, "Address of the coordinator")
+                                ->envname("TELAR_COORDINATOR")
+                                ->type_name("HOST:PORT")
+                                ->capture_default_str();
+  line.tls_ca_option =
+      app.add_option("--tls-ca", options.tls.ca, "Who signed the coordinator's certificate; turns TLS on")
+          ->envname("TELAR_TLS_CA")
+          ->type_name("FILE");
+  line.token_file_option = app.add_option("--token-file", options.token_file, "Your token; TELAR_TOKEN goes first")
+                               ->envname("TELAR_TOKEN_FILE")
+                               ->type_name("FILE");
+  app.add_option("--context", line.context, "Where these three come from, of the contexts file; default: its current")
+      ->envname("TELAR_CONTEXT")
+      ->type_name("NAME");
   const auto parse = [&options](const std::string& text) {
     const auto found = kOutputs.find(text);
     if (found == kOutputs.end()) {
@@ -346,6 +363,26 @@ void add_trace(CLI::App& app, CommandLine& line) {
   });
 }
 
+void add_token(CLI::App& app, CommandLine& line) {
+  TokenNewOptions* options = &line.token_new_options;
+  CLI::App* group = app.add_subcommand("token", "Tokens by which people are known to the coordinator");
+  group->require_subcommand(1);
+  CLI::App* command =
+      group->add_subcommand("new", "Print a new token, and its line for the coordinator's --tokens file");
+  command->add_option("--user", options->user, "Whose it is")->required();
+  command->add_option("--role", options->roles, "viewer, submitter, operator or admin, of a project or of * for all")
+      ->required()
+      ->type_name("PROJECT=ROLE")
+      ->allow_extra_args(false);
+  command->add_option("--days", options->days, "Until it expires; 0: never")
+      ->check(CLI::Range(0, 36500))
+      ->capture_default_str();
+  command->callback([&line, options] {
+    line.needs_coordinator = false;
+    line.command = [options](Context& context) { return token_new(context, *options); };
+  });
+}
+
 // The words that may follow, taken from the parser itself: subcommands first, then the options of the one chosen.
 std::string bash_completion(const CLI::App& app) {
   const auto every = [](const CLI::App*) { return true; };
@@ -420,6 +457,21 @@ int terminal_width() {
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
+absl::Status connect(CommandLine& line, Context& context) {
+  const GivenOptions given{line.coordinator_option->count() > 0, line.tls_ca_option->count() > 0,
+                           line.token_file_option->count() > 0};
+  absl::Status status = apply_context(contexts_path(), line.context, given, context.options);
+  if (!status.ok()) return status;
+  const auto token = find_token(context.options);
+  if (!token.ok()) return token.status();
+  const auto channel = open_channel(context.options, *token);
+  if (!channel.ok()) return channel.status();
+  context.jobs = v1::Jobs::NewStub(*channel);
+  context.nodes = v1::Nodes::NewStub(*channel);
+  if (*token != nullptr) context.renew_token = [source = *token] { return source->renew(); };
+  return absl::OkStatus();
+}
+
 int run(CommandLine& line, Interrupt& interrupt) {
   const bool live = isatty(STDERR_FILENO) == 1;
   const char* no_colour = std::getenv("NO_COLOR");
@@ -430,10 +482,7 @@ int run(CommandLine& line, Interrupt& interrupt) {
   Context context{
       line.options, {std::cin, std::cout, std::cerr, live && !dumb, colour, terminal_width}, clock, interrupt, nullptr};
   if (line.needs_coordinator) {
-    auto stub = make_stub(line.options.coordinator);
-    if (!stub.ok()) return report(context, stub.status());
-    context.jobs = *std::move(stub);
-    context.nodes = make_nodes_stub(line.options.coordinator);
+    if (const absl::Status status = connect(line, context); !status.ok()) return report(context, status);
   }
   const int code = line.command(context);
   std::cout.flush();
@@ -442,13 +491,14 @@ int run(CommandLine& line, Interrupt& interrupt) {
 
 int main(int argc, char** argv) {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  setenv("GRPC_VERBOSITY", "NONE", 0);           // Its errors come back as a status, and we say them in one line.
   static Interrupt& interrupt = *new Interrupt;  // The signal thread outlives main.
   handle_signals(interrupt);
   CommandLine line;
   CLI::App app("telar: train transformer language models on a cluster", "telar");
   app.fallthrough();  // Global options are taken behind the subcommand too.
   app.footer(kExitCodeHelp);
-  add_globals(app, line.options);
+  add_globals(app, line);
   add_submit(app, line);
   add_reading(app, line);
   add_following(app, line);
@@ -457,6 +507,7 @@ int main(int argc, char** argv) {
   add_ckpt(app, line);
   add_data(app, line);
   add_trace(app, line);
+  add_token(app, line);
   add_completion(app, line);
   try {
     app.parse(argc, argv);

@@ -46,7 +46,21 @@ endif()
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
 add_compile_options(-Wno-subobject-linkage)  # Of types in anonymous namespaces, which a file included in another has.
 
+# For tests/fuzz/run.sh: everything with coverage for libFuzzer; clang only.
+option(FUZZ "Build the fuzz targets for libFuzzer" OFF)
+if(FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL Clang)
+    message(FATAL_ERROR "FUZZ needs clang: -DCMAKE_CXX_COMPILER=clang++")
+  endif()
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined
+    -gline-tables-only -O1 -Wno-unknown-warning-option -Wno-unused-command-line-argument)
+  add_link_options(-fsanitize=address,undefined)
+endif()
+
 add_compile_options(-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
 # Applied by telar_library and telar_test; generated code and vendor headers are exempt.
 set(TELAR_WARNINGS -Wall -Wextra -Werror -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wno-missing-field-initializers
   -Wno-restrict)  # GCC 12 sees an overlap in "literal" + std::string (GCC bug 105651).
+if(FUZZ)
+  set(TELAR_WARNINGS -w)  # GCC's builds look after those.
+endif()

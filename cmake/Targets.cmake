@@ -24,7 +24,7 @@ function(telar_program name)
 endfunction()
 
 set(TELAR_TEST_ENVIRONMENT TELAR_SOURCE_DIR=${CMAKE_SOURCE_DIR} TELAR_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}
-  GRPC_DNS_RESOLVER=native LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/lsan.supp
+  GRPC_DNS_RESOLVER=native TELAR_CONTEXTS=/nonexistent LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/lsan.supp
   TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp)
 
 # telar_test(name SOURCES a_test.cc ... DEPS targets ... [LABELS labels ...] [TIMEOUT seconds])

@@ -1,12 +1,18 @@
 #include "common/channel.h"
 
+#include <arpa/inet.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
 namespace telar {
 
-std::shared_ptr<grpc::Channel> dial(const std::string& address) {
+std::shared_ptr<grpc::Channel> dial(const std::string& address, const TlsFiles& tls) {
+  return dial(address, tls.any() ? channel_credentials(tls) : grpc::InsecureChannelCredentials());
+}
+
+std::shared_ptr<grpc::Channel> dial(const std::string& address,
+                                    const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
@@ -17,7 +23,15 @@ std::shared_ptr<grpc::Channel> dial(const std::string& address) {
   // In spite of its name this bounds how long one attempt may take, not how soon the next one starts.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5'000);
   arguments.SetMaxReceiveMessageSize(16 << 20);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(address, credentials, arguments);
+}
+
+bool is_loopback(const std::string& address) {
+  if (address.rfind("unix:", 0) == 0) return true;
+  const std::string host = address.substr(0, address.rfind(':'));
+  in_addr number{};  // "127.example.com" is no address of this machine.
+  const bool inside = inet_pton(AF_INET, host.c_str(), &number) == 1 && ntohl(number.s_addr) >> 24 == 127;
+  return inside || host == "localhost" || host == "[::1]";
 }
 
 void set_keepalive(grpc::ServerBuilder& builder) {

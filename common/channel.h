@@ -5,13 +5,22 @@
 #include <string>
 
 #include <grpcpp/channel.h>
+#include <grpcpp/security/credentials.h>
 #include <grpcpp/server_builder.h>
+
+#include "common/tls.h"
 
 namespace telar {
 
 // "host:port". Gives the peer 5 s to say hello; dials one that is not there again at least every second or so. Pings
-// every 10 s even without calls, gives a silent peer 5 s. Receives messages up to 16 MiB.
-std::shared_ptr<grpc::Channel> dial(const std::string& address);
+// every 10 s even without calls, gives a silent peer 5 s. Receives messages up to 16 MiB. Without TLS files in plain
+// text; workers and ranks have theirs in the environment.
+std::shared_ptr<grpc::Channel> dial(const std::string& address, const TlsFiles& tls = tls_from_environment());
+std::shared_ptr<grpc::Channel> dial(const std::string& address,
+                                    const std::shared_ptr<grpc::ChannelCredentials>& credentials);
+
+// Whether only this machine can reach it: "127.0.0.1:7070", "localhost:7070", "[::1]:7070", "unix:/path".
+bool is_loopback(const std::string& address);
 
 // The server side of the same bargain: accepts pings every 5 s.
 void set_keepalive(grpc::ServerBuilder& builder);

@@ -72,6 +72,19 @@ absl::Status error(absl::StatusCode code, const std::string& why, const std::str
   return make(code, message, details);
 }
 
+absl::Status exhausted(const std::string& why, const std::string& message, std::chrono::milliseconds retry) {
+  google::rpc::Status details;
+  google::rpc::ErrorInfo info;
+  info.set_reason(why);
+  info.set_domain(kErrorDomain);
+  details.add_details()->PackFrom(info);
+  google::rpc::RetryInfo again;
+  again.mutable_retry_delay()->set_seconds(retry.count() / 1000);
+  again.mutable_retry_delay()->set_nanos(static_cast<int>(retry.count() % 1000) * 1'000'000);
+  details.add_details()->PackFrom(again);
+  return make(absl::StatusCode::kResourceExhausted, message, details);
+}
+
 std::vector<Violation> violations(const absl::Status& status) {
   std::vector<Violation> found;
   const google::rpc::Status details = details_of(status);
@@ -90,6 +103,17 @@ std::string reason(const absl::Status& status) {
     if (any.UnpackTo(&info)) return info.reason();
   }
   return "";
+}
+
+std::optional<std::chrono::milliseconds> retry_delay(const absl::Status& status) {
+  const google::rpc::Status details = details_of(status);
+  for (const auto& any : details.details()) {
+    google::rpc::RetryInfo again;
+    if (!any.UnpackTo(&again)) continue;
+    const google::protobuf::Duration& delay = again.retry_delay();
+    return std::chrono::milliseconds(delay.seconds() * 1000 + delay.nanos() / 1'000'000);
+  }
+  return std::nullopt;
 }
 
 grpc::Status to_grpc(const absl::Status& status) {

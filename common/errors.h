@@ -1,6 +1,8 @@
 // absl::Status inside, google.rpc.Status on the wire; this is the one place that turns one into the other.
 #pragma once
 
+#include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,9 +24,13 @@ absl::Status invalid(const std::vector<Violation>& violations);
 // Any other error with a machine-readable reason (UPPER_SNAKE, at most 63 characters).
 absl::Status error(absl::StatusCode code, const std::string& reason, const std::string& message);
 
+// RESOURCE_EXHAUSTED, with the time after which the same request may go through.
+absl::Status exhausted(const std::string& reason, const std::string& message, std::chrono::milliseconds retry);
+
 // What invalid() and error() stored; empty when there is none. Survives the wire.
 std::vector<Violation> violations(const absl::Status& status);
 std::string reason(const absl::Status& status);
+std::optional<std::chrono::milliseconds> retry_delay(const absl::Status& status);  // What exhausted() stored.
 
 grpc::Status to_grpc(const absl::Status& status);
 absl::Status from_grpc(const grpc::Status& status);

@@ -107,7 +107,7 @@ install_and_build() {
   say "Build"
   mkdir -p build
   cmake --preset release -DUNITY=ON -Wno-dev >"build/quickstart.log" 2>&1 || { cat build/quickstart.log >&2; fail "cmake failed"; }
-  cmake --build --preset release -j "$(nproc)" --target telar telar-coordinator telar-worker telar-rank
+  cmake --build --preset release -j "$(nproc)" --target telar telar-coordinator telar-worker telar-rank telar-probe
   bin=$root/build/release/bin
 }
 

@@ -14,6 +14,7 @@
 #include "common/http_server.h"
 #include "common/process.h"
 #include "common/pulse.h"
+#include "server/auth/guard.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/log_retention.h"
 #include "server/jobs/queues_file.h"
@@ -21,6 +22,7 @@
 #include "server/options.h"
 #include "server/rpc/http_pages.h"
 #include "server/rpc/metrics.h"
+#include "server/rpc/security_figures.h"
 #include "server/rpc/server.h"
 #include "server/store/log_store.h"
 #include "server/store/store.h"
@@ -47,6 +49,17 @@ std::string rendezvous_address(const Options& options, const std::string& bound)
   char name[256] = {};
   gethostname(name, sizeof(name) - 1);
   return absl::StrCat(name, bound.substr(bound.rfind(':')));
+}
+
+auth::GuardOptions guard_options(const SecurityOptions& security) {
+  auth::GuardOptions options;
+  options.tokens = security.tokens;
+  options.revoked = security.revoked;
+  if (security.audit_log != "off") options.audit.path = security.audit_log;
+  options.calls_a_second = security.user_rate;
+  options.burst = 2 * security.user_rate;
+  options.streams = security.user_streams;
+  return options;
 }
 
 absl::Status make_folders(const Options& options) {
@@ -87,6 +100,10 @@ void reload_queues(const Options& options, jobs::JobManager& manager) {
 
 int run(const Options& options) {
   init_logging("telar-coordinator", options.log_level);
+  if (options.security.tls.any()) {
+    const absl::Status usable = check_tls(options.security.tls, TlsSide::kServer, RealClock().wall());
+    if (!usable.ok()) return refuse(kUsage, usable);
+  }
   if (absl::Status status = make_folders(options); !status.ok()) return refuse(kStoreUnusable, status);
 
   const RealClock clock;
@@ -108,16 +125,24 @@ int run(const Options& options) {
                                          .stop_grace = options.stop_grace,
                                          .receipt_deadline = options.receipt_deadline,
                                          .queues = *queues,
-                                         .patience = options.gang_patience},
+                                         .patience = options.gang_patience,
+                                         .allowed_roots = options.security.allowed_roots},
                                         &clock, store->get(), &logs, &metrics);
   if (!manager.ok()) return refuse(kStoreUnusable, manager.status());
 
   Pulse rounds(&clock, kLongestRound);
+  const SecurityOptions& security = options.security;
+  auto guard = auth::Guard::open(guard_options(security), &clock,
+                                 [&manager](const std::string& name) { return (*manager)->get(name); });
+  if (!guard.ok()) return refuse(kUsage, guard.status());
+  metrics.add_source([&guard, &security] { return rpc::security_figures(**guard, security.tls.cert); });
+
   auto http = HttpServer::start(options.http);
   if (!http.ok()) return refuse(kCannotBind, http.status());
   rpc::add_pages(**http, **manager, metrics, rounds);
   auto server =
-      rpc::Server::start({.listen = options.listen, .reflection = wants_reflection(options)}, manager->get(), &metrics);
+      rpc::Server::start({.listen = options.listen, .reflection = wants_reflection(options), .tls = security.tls},
+                         manager->get(), &metrics, guard->get());
   if (!server.ok()) return refuse(kCannotBind, server.status());
   // With port 0 the address is known only now; no worker can have dialled it before.
   (*manager)->set_rendezvous_address(rendezvous_address(options, (*server)->address()));

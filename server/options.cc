@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "common/channel.h"
 
 namespace telar::server {
 namespace {
@@ -17,7 +18,7 @@ using std::chrono::milliseconds;
 
 struct Flag {
   const char* name;
-  const char* value;
+  const char* value;  // Null: it takes none.
   const char* help;
   std::function<bool(Options&, const std::string&)> set;  // False: not such a value.
 };
@@ -35,6 +36,13 @@ std::function<bool(Options&, const std::string&)> duration(milliseconds Options:
     if (!absl::ParseDuration(value, &parsed) || parsed <= absl::ZeroDuration()) return false;
     options.*member = milliseconds(absl::ToInt64Milliseconds(parsed));
     return (options.*member).count() > 0;
+  };
+}
+
+std::function<bool(Options&, const std::string&)> security(std::string* (*member)(SecurityOptions&)) {
+  return [member](Options& options, const std::string& value) {
+    *member(options.security) = value;
+    return !value.empty();
   };
 }
 
@@ -74,7 +82,31 @@ const std::vector<Flag>& flags() {
        duration(&Options::gang_patience)},
       {"log-level", "LEVEL", "trace, debug, info, warn or error (info)", text(&Options::log_level)},
       {"port-file", "FILE", "written with both addresses, as JSON, once they are bound", text(&Options::port_file)},
-      {"reflection", "WHEN", "gRPC reflection: auto (on loopback), on or off", text(&Options::reflection)},
+      {"reflection", "WHEN", "gRPC reflection: auto (on loopback without --tokens), on or off",
+       text(&Options::reflection)},
+      {"tls-cert", "FILE", "the coordinator's certificate, PEM; read again when it changes, as are all below",
+       security([](SecurityOptions& o) { return &o.tls.cert; })},
+      {"tls-key", "FILE", "its private key", security([](SecurityOptions& o) { return &o.tls.key; })},
+      {"tls-ca", "FILE", "who signs the certificates of nodes", security([](SecurityOptions& o) { return &o.tls.ca; })},
+      {"tokens", "FILE", "hashes of people's tokens, with their roles",
+       security([](SecurityOptions& o) { return &o.tokens; })},
+      {"revoked", "FILE", "nodes and certificates that are trusted no longer",
+       security([](SecurityOptions& o) { return &o.revoked; })},
+      {"audit-log", "FILE", "who changed what, or off (DATA/audit.jsonl)",
+       security([](SecurityOptions& o) { return &o.audit_log; })},
+      {"insecure-listen", nullptr, "listen beyond this machine with nobody at the door",
+       [](Options& options, const std::string&) { return options.security.insecure_listen = true; }},
+      {"allowed-root", "DIR", "jobs read and write below it only; may be repeated",
+       [](Options& options, const std::string& value) {
+         options.security.allowed_roots.push_back(value);
+         return !value.empty();
+       }},
+      {"user-rate", "CALLS", "that a person may make a second (100)",
+       [](Options& options, const std::string& value) { return absl::SimpleAtod(value, &options.security.user_rate); }},
+      {"user-streams", "STREAMS", "that a person may watch at once (64)",
+       [](Options& options, const std::string& value) {
+         return absl::SimpleAtoi(value, &options.security.user_streams);
+       }},
   };
   return kFlags;
 }
@@ -111,10 +143,20 @@ void check(const Options& options, Mistakes& mistakes) {
   }
 }
 
+bool takes_value(const std::string& name) {
+  for (const Flag& flag : flags()) {
+    if (name == absl::StrCat("--", flag.name)) return flag.value != nullptr;
+  }
+  return true;
+}
+
 void set_flag(const std::string& name, const std::string* value, Options& options, Mistakes& mistakes) {
   for (const Flag& flag : flags()) {
     if (name != absl::StrCat("--", flag.name)) continue;
-    if (value == nullptr) {
+    if (flag.value == nullptr) {
+      flag.set(options, "");
+      if (value != nullptr) mistakes.push_back(absl::StrCat(name, ": takes no value, not '", *value, "'"));
+    } else if (value == nullptr) {
       mistakes.push_back(absl::StrCat(name, ": a value is missing (", flag.value, ")"));
     } else if (!flag.set(options, *value)) {
       mistakes.push_back(absl::StrCat(name, ": '", *value, "' is no ", flag.value,
@@ -135,6 +177,7 @@ void complete(Options& options) {
   options.data = std::filesystem::absolute(options.data).lexically_normal().string();
   if (options.run_root.empty()) options.run_root = options.data + "/runs";
   options.run_root = std::filesystem::absolute(options.run_root).lexically_normal().string();
+  if (options.security.audit_log.empty()) options.security.audit_log = options.data + "/audit.jsonl";
 }
 
 }  // namespace
@@ -155,7 +198,7 @@ absl::StatusOr<Options> parse_options(const std::vector<std::string>& arguments)
     } else if (argument.rfind("--", 0) != 0) {
       mistakes.push_back(absl::StrCat("'", argument, "': not an option; there are no other arguments"));
     } else {
-      const bool has_value = i + 1 < arguments.size() && arguments[i + 1].rfind("--", 0) != 0;
+      const bool has_value = takes_value(argument) && i + 1 < arguments.size() && arguments[i + 1].rfind("--", 0) != 0;
       set_flag(argument, has_value ? &arguments[i + 1] : nullptr, options, mistakes);
       if (has_value) ++i;
     }
@@ -163,6 +206,7 @@ absl::StatusOr<Options> parse_options(const std::vector<std::string>& arguments)
   if (options.help || options.version) return options;
   complete(options);
   check(options, mistakes);
+  check_security(options.security, options.listen, options.http, options.run_root, mistakes);
   if (!mistakes.empty()) return absl::InvalidArgumentError(absl::StrJoin(mistakes, "\n"));
   return options;
 }
@@ -170,7 +214,7 @@ absl::StatusOr<Options> parse_options(const std::vector<std::string>& arguments)
 std::string usage() {
   std::string text = "telar-coordinator: accepts training jobs and hands them to workers.\n\n";
   for (const Flag& flag : flags()) {
-    std::string left = absl::StrCat("  --", flag.name, " ", flag.value);
+    std::string left = absl::StrCat("  --", flag.name, " ", flag.value == nullptr ? "" : flag.value);
     left.resize(std::max<size_t>(left.size() + 1, 30), ' ');
     absl::StrAppend(&text, left, flag.help, "\n");
   }
@@ -180,9 +224,7 @@ std::string usage() {
 
 bool wants_reflection(const Options& options) {
   if (options.reflection != "auto") return options.reflection == "on";
-  const std::string& listen = options.listen;
-  return listen.rfind("127.", 0) == 0 || listen.rfind("localhost:", 0) == 0 || listen.rfind("[::1]:", 0) == 0 ||
-         listen.rfind("unix:", 0) == 0;
+  return is_loopback(options.listen) && options.security.tokens.empty();
 }
 
 }  // namespace telar::server

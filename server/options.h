@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/security_options.h"
 
 namespace telar::server {
 
@@ -34,6 +35,7 @@ struct Options {
   std::string log_level = "info";
   std::string port_file;  // {"listen": "host:port", "http": "host:port"} once both are bound.
   std::string reflection = "auto";
+  SecurityOptions security;
   bool help = false;
   bool version = false;
 };
@@ -44,7 +46,7 @@ absl::StatusOr<Options> parse_options(const std::vector<std::string>& arguments)
 // The text of --help.
 std::string usage();
 
-// gRPC reflection is on by itself where only this machine can ask.
+// gRPC reflection is on by itself where only this machine can ask, and nobody has to say who they are.
 bool wants_reflection(const Options& options);
 
 }  // namespace telar::server

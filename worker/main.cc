@@ -3,10 +3,12 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
 
+#include <prometheus/gauge.h>
 #include <prometheus/registry.h>
 #include <spdlog/spdlog.h>
 
@@ -15,6 +17,8 @@
 #include "common/http_server.h"
 #include "common/process.h"
 #include "common/pulse.h"
+#include "common/roots.h"
+#include "common/tls.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/devices.h"
 #include "worker/agent/rank_dir.h"
@@ -84,6 +88,28 @@ agent::AgentConfig make_config(const WorkerOptions& options, const std::vector<v
   return config;
 }
 
+// When this node's certificate ends; without one there is no such series.
+class CertificateGauge {
+ public:
+  CertificateGauge(prometheus::Registry& registry, std::string path) : path_(std::move(path)) {
+    if (path_.empty()) return;
+    gauge_ = &prometheus::BuildGauge()
+                  .Name("telar_tls_certificate_expiry_timestamp_seconds")
+                  .Help("When the own certificate ends")
+                  .Register(registry)
+                  .Add({});
+  }
+  void refresh() {
+    if (gauge_ == nullptr) return;
+    const auto certificate = read_certificate(path_);
+    if (certificate.ok()) gauge_->Set(std::chrono::duration<double>(certificate->not_after.time_since_epoch()).count());
+  }
+
+ private:
+  const std::string path_;
+  prometheus::Gauge* gauge_ = nullptr;
+};
+
 int supervise(const WorkerOptions& options, agent::Agent& agent, const std::string& http) {
   if (absl::Status status = write_port_file(options, http); !status.ok()) return refuse(kWorkerState, status);
   agent.start();
@@ -115,7 +141,11 @@ int serve(const WorkerOptions& options, const agent::StateDir& state, agent::Spa
   };
   agent::Agent agent(make_config(options, *devices, address), &state, &spawner, &registry, beat,
                      [] { kill(getpid(), SIGUSR1); });
-  (*http)->handle("/metrics", [&] { return render_metrics(registry); });
+  CertificateGauge expiry(registry, options.tls.cert);
+  (*http)->handle("/metrics", [&] {
+    expiry.refresh();
+    return render_metrics(registry);
+  });
   (*http)->handle("/healthz", [&] {
     const absl::Status stuck = rounds.check();  // First: a loop that stands may hold the agent's lock.
     return answer_of(stuck.ok() ? agent.status() : stuck, "ok\n");
@@ -133,6 +163,9 @@ int run(int argc, char** argv) {
     return kWorkerOk;
   }
   if (!options.ok()) return refuse(kWorkerUsage, options.status());
+  // Ranks dial the coordinator with the same files, and open what they may.
+  tls_to_environment(options->tls);
+  roots_to_environment(options->allowed_roots);
   auto state = agent::StateDir::open(options->state);
   if (!state.ok()) return refuse(kWorkerState, state.status());
   // Before any thread: see spawner.h.
@@ -149,6 +182,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  setenv("GRPC_VERBOSITY", "NONE", 0);  // Its errors come back as a status, and we log them in one line.
   telar::block_signals();
   return telar::run(argc, argv);
 }

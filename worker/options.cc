@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <vector>
@@ -9,6 +10,8 @@
 #include <CLI/CLI.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/channel.h"
 #include "common/process.h"
 
 namespace telar {
@@ -41,11 +44,56 @@ std::string address(const std::string& text) {
   return is_address(text) ? "" : absl::StrCat("'", text, "' is not host:port with a port up to 65535");
 }
 
+std::string absolute(const std::string& text) {
+  const bool right = !text.empty() && text.front() == '/' && text.find(':') == std::string::npos;
+  return right ? "" : absl::StrCat("'", text, "' is not an absolute path without ':'");
+}
+
 std::string node_name(const std::string& text) {
   const bool right =
       !text.empty() && text.size() <= 253 &&
       text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") == std::string::npos;
   return right ? "" : absl::StrCat("'", text, "' is not 1 to 253 characters of [A-Za-z0-9.-_]");
+}
+
+// The files are in order, and the certificate is this node's.
+absl::Status check_certificate(const WorkerOptions& options) {
+  if (absl::Status status = check_tls(options.tls, TlsSide::kClient, RealClock().wall()); !status.ok()) return status;
+  if (options.tls.cert.empty()) return absl::InvalidArgumentError("--tls-cert: is missing; it says which node this is");
+  const auto certificate = read_certificate(options.tls.cert);
+  if (!certificate.ok()) return certificate.status();
+  const std::vector<std::string>& nodes = certificate->nodes;
+  if (std::find(nodes.begin(), nodes.end(), options.node) != nodes.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--tls-cert: ", options.tls.cert, " is of ",
+                   nodes.empty() ? "no node" : absl::StrCat("node ", absl::StrJoin(nodes, ", ")), ", not of --node ",
+                   options.node, "; it needs the SAN URI:telar://node/", options.node));
+}
+
+void add_security_options(CLI::App& app, WorkerOptions& options) {
+  app.add_option("--tls-cert", options.tls.cert, "This node's certificate, PEM, with the SAN URI:telar://node/NODE")
+      ->envname("TELAR_TLS_CERT");
+  app.add_option("--tls-key", options.tls.key, "Its private key")->envname("TELAR_TLS_KEY");
+  app.add_option("--tls-ca", options.tls.ca, "Who signed the coordinator's certificate")->envname("TELAR_TLS_CA");
+  app.add_flag("--insecure-listen", options.insecure_listen, "Serve --http beyond this machine without --tls-cert");
+  app.add_option("--allowed-root", options.allowed_roots, "Ranks read and write below it only; may be repeated")
+      ->allow_extra_args(false)
+      ->check(absolute);
+}
+
+// Ranks get them by the environment, and run elsewhere.
+void make_absolute(TlsFiles& files) {
+  for (std::string* path : {&files.cert, &files.key, &files.ca}) {
+    if (!path->empty()) *path = std::filesystem::absolute(*path).string();
+  }
+}
+
+// The door of --http, and how this node shows who it is.
+absl::Status check_security(const WorkerOptions& options) {
+  if (options.tls.any()) return check_certificate(options);
+  if (options.insecure_listen || is_loopback(options.http)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--http: ", options.http, " can be reached from other machines; give ",
+                                                 "--tls-cert, --tls-key and --tls-ca, or --insecure-listen"));
 }
 
 // As they are typed; parse_options() turns them into what the daemon takes.
@@ -94,6 +142,15 @@ std::string node_label(const std::string& text) {
   const size_t equals = text.find('=');
   const bool right = equals != std::string::npos && equals > 0 && equals <= 253 && text.size() - equals <= 254;
   return right ? "" : absl::StrCat("'", text, "' is not NAME=VALUE with at most 253 characters each");
+}
+
+absl::Status check_programs(const WorkerOptions& options) {
+  const auto check = [](const char* flag, const std::string& path) {
+    if (access(path.c_str(), X_OK) == 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(flag, ": ", path, " is no program that can be run"));
+  };
+  if (absl::Status status = check("--rank-program", options.rank_program); !status.ok()) return status;
+  return options.probe == "on" ? check("--probe-program", options.probe_program) : absl::OkStatus();
 }
 
 // Labels that node_label() found right.
@@ -156,6 +213,7 @@ absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv) {
   app.add_option("--spawner-idle", spawner_idle, "Seconds that the spawner outlives its last rank and daemon")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 86400.0));
+  add_security_options(app, options);
   add_health_options(app, options, times);
   app.add_option("--log-level", options.log_level, "trace | debug | info | warn | error")
       ->capture_default_str()
@@ -170,15 +228,10 @@ absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv) {
   } catch (const CLI::ParseError& problem) {
     return absl::InvalidArgumentError(problem.what());
   }
-  if (access(options.rank_program.c_str(), X_OK) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--rank-program: ", options.rank_program, " is no program that can be run"));
-  }
+  if (absl::Status status = check_programs(options); !status.ok()) return status;
+  make_absolute(options.tls);
+  if (absl::Status status = check_security(options); !status.ok()) return status;
   take_labels(options, labels);
-  if (options.probe == "on" && access(options.probe_program.c_str(), X_OK) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--probe-program: ", options.probe_program, " is no program that can be run"));
-  }
   options.stop_grace = milliseconds_of(stop_grace);
   take_health_times(options, times);
   options.spawner_idle = milliseconds_of(spawner_idle);

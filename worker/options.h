@@ -10,8 +10,10 @@
 #include <chrono>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/tls.h"
 #include "worker/agent/devices.h"
 
 namespace telar {
@@ -36,7 +38,10 @@ struct WorkerOptions {
   std::string log_level = "info";
   agent::DeviceKind device_kind = agent::DeviceKind::kAuto;
   int cpu_devices = 1;
-  int nvlink_domain_size = 0;  // 0: all devices of the node are in one.
+  bool insecure_listen = false;
+  TlsFiles tls;                            // Its ranks use them, too.
+  std::vector<std::string> allowed_roots;  // See common/roots.h.
+  int nvlink_domain_size = 0;              // 0: all devices of the node are in one.
   int keep_finished = 20;
   std::string probe = "auto";  // auto (with GPUs) | on | off
   std::string probe_program;   // Default: telar-probe beside this program.

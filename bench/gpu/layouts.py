@@ -82,7 +82,7 @@ def spec_of(line, tokens, steps):
 
 class Service:
     def __init__(self, binaries, out, kind="gpu"):
-        self.binaries, self.out, self.processes = binaries, out, []
+        self.binaries, self.out, self.processes, self.ports = binaries, out, [], {}
         coordinator = self.start("coordinator", "telar-coordinator", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0",
                                  "--data", out / "coordinator", "--run-root", out / "runs")
         self.address = coordinator["listen"]
@@ -97,13 +97,26 @@ class Service:
         self.processes.append(subprocess.Popen(command, stdout=log, stderr=log))
         for _ in range(300):
             if port_file.exists() and port_file.stat().st_size:
-                return json.loads(port_file.read_text())
+                self.ports[name] = json.loads(port_file.read_text())
+                return self.ports[name]
             time.sleep(0.1)
         sys.exit(f"{name} did not start: {log.name}")
 
     def telar(self, *arguments, limit=600):
         return subprocess.run([self.binaries / "telar", "--coordinator", self.address, *arguments], text=True,
                               capture_output=True, timeout=limit)
+
+    def submit(self, spec):
+        """The job's id; ends the program if it is refused."""
+        path = self.out / f"{spec['name']}.json"
+        path.write_text(json.dumps(spec, indent=1))
+        submitted = self.telar("submit", path)
+        if submitted.returncode:
+            sys.exit(f"{spec['name']}: {submitted.stderr.strip()}")
+        return submitted.stdout.strip().split("/")[-1]
+
+    def job(self, job):
+        return json.loads(self.telar("describe", job, "-o", "json").stdout)
 
     def wait_for_devices(self):
         for _ in range(200):

@@ -5,7 +5,8 @@
     bench/gpu/stall.py --bin build/release/bin --kind cpu --model '{"architecture": "LLAMA", ...}' --batch 128,8,8
 
 A stall is what metrics.jsonl calls checkpoint_stall: how long the device stood before an update that would have overwritten what was
-being copied, and how long the host waited for the save before. `lost` is all that a save cost, the slower steps beside it included: the
+being copied: in the step behind the one that is saved. Where the next save came due before one was done, training waited for that too,
+in an earlier step: shown by itself, as larger steps between saves would avoid it. `lost` is all that a save cost, the slower steps beside it included: the
 seconds of all steps less as many median steps of the job without saves, a save; for the job that waits, the whole save. A share is of
 one save a minute. The folder of the runs should be on the file system that is asked about. Exit 0: all jobs ended well.
 """
@@ -32,12 +33,7 @@ def run(service, line, tokens, options, name, checkpoint):
         spec["resources"]["threads"] = options.threads
     if options.model:
         spec["model"] = json.loads(options.model)
-    path = service.out / f"{name}.json"
-    path.write_text(json.dumps(spec, indent=1))
-    submitted = service.telar("submit", path)
-    if submitted.returncode:
-        sys.exit(f"{name}: {submitted.stderr.strip()}")
-    job = submitted.stdout.strip().split("/")[-1]
+    job = service.submit(spec)
     watched = service.telar("watch", job, limit=1800)
     folder = service.out / "runs" / job
     if watched.returncode:
@@ -82,16 +78,20 @@ def main():
     step = statistics.median(one["seconds"] for one in plain)
     # The save behind a step before the first that counts is not among them.
     count = max(1, sum(1 for one in saved if one["step"] > WARM))
-    stall = sum(one.get("checkpoint_stall", 0) for one in beside) / count
+    stalls = [(one["step"], one["checkpoint_stall"]) for one in beside if one.get("checkpoint_stall", 0) > 0]
+    stall = sum(seconds for at, seconds in stalls if at % options.every == 1) / count
+    overtaken = sum(seconds for at, seconds in stalls if at % options.every != 1) / count
     lost = sum(one["seconds"] for one in beside) / count - len(beside) * step / count
     blocked = statistics.mean(one["save_stall_seconds"] for one in waited)
     size = saved[-1]["save_bytes"]
     result = {"step_s": step, "saves": count, "bytes": size, "save_s": statistics.mean(one["save_seconds"] for one in saved),
-              "stall_s": stall, "lost_s": lost, "blocking_s": blocked}
+              "stall_s": stall, "overtaken_s": overtaken, "lost_s": lost, "blocking_s": blocked, "stalls": stalls}
     (out / "results.json").write_text(json.dumps(result, indent=1))
     print(f"step {1e3 * step:.1f} ms; a save has {size / 1e9:.3f} GB and takes {result['save_s']:.2f} s beside training")
     print(f"{'':14}{'stall, ms a save':>18}{'lost, ms a save':>17}{'share at one a minute':>23}")
     print(f"{'beside':14}{1e3 * stall:18.1f}{1e3 * lost:17.1f}{stall / 60:22.3%} (lost: {lost / 60:.3%})")
+    if overtaken > 0:
+        print(f"{'':14}{1e3 * overtaken:18.1f} more a save for the one before it: {options.every} steps are shorter than a save")
     print(f"{'waits':14}{1e3 * blocked:18.1f}{1e3 * blocked:17.1f}{blocked / 60:22.3%}")
     return 0
 

@@ -9,7 +9,8 @@
 namespace telar::client {
 
 // Runs `attempt` under the call timeout. With `retry`, UNAVAILABLE is tried again (saying so once on stderr) until the
-// timeout: only for requests that read, or that carry a request_id.
+// timeout: only for requests that read, or that carry a request_id. UNAUTHENTICATED is tried once more with the token
+// read again, and what was refused for a while (RetryInfo) after that while: neither was looked at.
 absl::Status call(Context& context, bool retry, const std::function<grpc::Status(grpc::ClientContext*)>& attempt);
 
 template <typename Request, typename Response>

@@ -5,7 +5,6 @@
 
 #include "absl/strings/numbers.h"
 #include "client/output/message.h"
-#include "common/channel.h"
 
 namespace telar::client {
 
@@ -45,22 +44,6 @@ bool Context::print_message(const google::protobuf::Message& message) {
     return false;
   }
   return true;
-}
-
-absl::StatusOr<std::unique_ptr<v1::Jobs::StubInterface>> make_stub(const std::string& coordinator) {
-  const size_t colon = coordinator.rfind(':');
-  int port = 0;
-  const bool host_and_port = colon != std::string::npos && colon > 0 &&
-                             absl::SimpleAtoi(coordinator.substr(colon + 1), &port) && port > 0 && port < 65536;
-  if (!host_and_port && !coordinator.starts_with("unix:")) {
-    return absl::InvalidArgumentError("--coordinator: got '" + coordinator +
-                                      "', want host:port with a port from 1 to 65535");
-  }
-  return v1::Jobs::NewStub(dial(coordinator));
-}
-
-std::unique_ptr<v1::Nodes::StubInterface> make_nodes_stub(const std::string& coordinator) {
-  return v1::Nodes::NewStub(dial(coordinator));
 }
 
 std::optional<Milliseconds> parse_duration(const std::string& text) {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <iosfwd>
 #include <memory>
 #include <mutex>
@@ -11,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "common/tls.h"
 #include "google/protobuf/message.h"
 #include "telar/v1/jobs.grpc.pb.h"
 
@@ -22,6 +24,8 @@ enum class Output { kTable, kWide, kJson, kYaml, kName };
 
 struct Options {
   std::string coordinator = "127.0.0.1:7070";
+  TlsFiles tls;            // Of a person only `ca`.
+  std::string token_file;  // Empty: none; TELAR_TOKEN goes first.
   Output output = Output::kTable;
   bool no_headers = false;
   std::optional<Milliseconds> timeout;  // Of a call: default 10 s. Of a stream, without contact: default 60 s.
@@ -60,6 +64,8 @@ struct Context {
   Interrupt& interrupt;
   std::unique_ptr<v1::Jobs::StubInterface> jobs;
   std::unique_ptr<v1::Nodes::StubInterface> nodes = nullptr;
+  // After UNAUTHENTICATED: whether it is worth one more try. Empty: it never is.
+  std::function<bool()> renew_token = {};
 
   std::ostream& out() { return terminal.out; }
   std::ostream& err() { return terminal.err; }
@@ -71,11 +77,6 @@ struct Context {
   // With -o json or yaml prints the message and returns true.
   bool print_message(const google::protobuf::Message& message);
 };
-
-// Checks "host:port" (or "unix:path") and makes the stub; connects to nothing yet.
-absl::StatusOr<std::unique_ptr<v1::Jobs::StubInterface>> make_stub(const std::string& coordinator);
-// The same for the service of operators, of an address that is known to be good.
-std::unique_ptr<v1::Nodes::StubInterface> make_nodes_stub(const std::string& coordinator);
 
 // "90", "90s", "1.5m", "2h", "250ms"; a bare number counts seconds. Positive, at most a year.
 std::optional<Milliseconds> parse_duration(const std::string& text);

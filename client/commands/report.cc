@@ -25,8 +25,8 @@ const Place* find_place(const SpecReading& reading, std::string path) {
 
 std::string unreachable_line(const Context& context, const absl::Status& status) {
   return absl::StrCat("cannot reach the coordinator at ", context.options.coordinator, " (",
-                      one_line(std::string(status.message())),
-                      "); is it running? Set its address by --coordinator host:port or TELAR_COORDINATOR");
+                      one_line(std::string(status.message())), "); ",
+                      connection_advice(std::string(status.message()), context.options.tls));
 }
 
 }  // namespace

@@ -119,19 +119,26 @@ template <typename Response>
 Followed follow_stream(Context& context, Contact& contact, std::optional<Clock::Steady> deadline,
                        const typename StreamReader<Response>::Open& open, const std::function<bool(Response&)>& take) {
   using Next = typename StreamReader<Response>::Next;
-  for (;;) {
+  for (bool renewed = false;;) {
     contact.attempt();
     StreamReader<Response> stream(open);
     absl::Status broken;
+    bool again = false;  // At once, with the token read again.
     Response response;
     for (bool going = true; going;) {
       switch (stream.next(response, kTick)) {
         case Next::kMessage:
           contact.made();
+          renewed = false;
           if (!take(response)) return {FollowEnd::kStopped, {}};
           break;
         case Next::kEnd:
           if (stream.status().ok()) return {FollowEnd::kServerEnded, {}};
+          if (absl::IsUnauthenticated(stream.status()) && !renewed && context.renew_token && context.renew_token()) {
+            renewed = again = true;
+            going = false;
+            break;
+          }
           if (!is_lost_connection(stream.status())) return {FollowEnd::kError, stream.status()};
           broken = stream.status();
           going = false;
@@ -145,6 +152,7 @@ Followed follow_stream(Context& context, Contact& contact, std::optional<Clock::
       if (context.interrupt.requested()) return {FollowEnd::kDetached, {}};
       if (deadline && context.clock.now() >= *deadline) return {FollowEnd::kTimedOut, {}};
     }
+    if (again) continue;
     if (!contact.wait_to_retry()) return {FollowEnd::kLost, broken};
     if (context.interrupt.requested()) return {FollowEnd::kDetached, {}};
   }

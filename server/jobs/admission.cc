@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/errors.h"
+#include "worker/plan/paths.h"
 #include "worker/plan/resolve.h"
 
 namespace telar::server::jobs {
@@ -65,6 +66,13 @@ std::string too_little_room(const v1::JobSpec& spec, const cluster::Cluster& clu
                       "; ask for at most that, or set parallel.tensor_across_nodes");
 }
 
+void check_paths(const v1::JobSpec& spec, const Roots& roots, std::vector<Violation>& found) {
+  for (const plan::SpecPath& one : plan::paths_of(spec)) {
+    std::string problem = roots.problem(one.path);
+    if (!problem.empty()) found.push_back({absl::StrCat("spec.", one.field), std::move(problem)});
+  }
+}
+
 }  // namespace
 
 void check_spec(v1::CreateJobRequest& request, const cluster::Cluster& cluster, const SchedulingContext& context,
@@ -80,6 +88,7 @@ void check_spec(v1::CreateJobRequest& request, const cluster::Cluster& cluster, 
     found.push_back({problem.field, problem.description});
   }
   check_name(spec.name(), found);
+  check_paths(spec, *context.roots, found);
   check_scheduling(spec, project_of(request.parent()), context, found);
 }
 

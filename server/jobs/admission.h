@@ -7,16 +7,18 @@
 
 #include "absl/status/status.h"
 #include "common/errors.h"
+#include "common/roots.h"
 #include "server/cluster/cluster.h"
 #include "server/jobs/queue.h"
 #include "telar/v1/jobs.pb.h"
 
 namespace telar::server::jobs {
 
-// What a spec's `scheduling` is checked against.
+// What a spec is checked against, besides the cluster.
 struct SchedulingContext {
   const std::vector<QueueConfig>* queues = nullptr;
-  std::function<const v1::Job*(const std::string& name)> find_job;  // By full name; null: there is none.
+  const Roots* roots = nullptr;                                // What its paths may name.
+  std::function<const v1::Job*(const std::string&)> find_job;  // By full name; null: there is none.
 };
 
 // Completes request.spec by its defaults. INVALID_ARGUMENT with every violation at once when the spec can never work;

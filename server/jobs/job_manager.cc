@@ -29,6 +29,7 @@ absl::Status not_found(const std::string& name) {
 JobManager::JobManager(JobOptions options, const Clock* clock, store::Store* store, store::LogStore* logs,
                        Observer* observer)
     : options_(std::move(options)),
+      roots_(options_.allowed_roots),
       clock_(clock),
       store_(store),
       logs_(logs),

@@ -40,6 +40,7 @@ struct JobOptions {
   std::chrono::milliseconds receipt_deadline{60'000};  // From the last rank's end to the last node's receipt.
   std::vector<QueueConfig> queues = {{.name = kDefaultQueue}};
   std::chrono::milliseconds patience{300'000};  // See RoundInput.
+  std::vector<std::string> allowed_roots;       // What specs may name paths below; empty: anything.
 };
 
 // Told of what only counters keep. Called under the manager's lock: be quick, call nothing back.
@@ -65,9 +66,11 @@ class JobManager {
                                                           store::LogStore* logs, Observer* observer);
 
   // For people.
-  absl::StatusOr<v1::Job> create(v1::CreateJobRequest request);
+  // `owner`: whose it is; empty: nobody is known. A request_id counts for its owner alone.
+  absl::StatusOr<v1::Job> create(v1::CreateJobRequest request, const std::string& owner = "");
   // The jobs of the answer have no spec: there may be ten thousand.
-  absl::StatusOr<v1::CreateJobArrayResponse> create_array(v1::CreateJobArrayRequest request);
+  absl::StatusOr<v1::CreateJobArrayResponse> create_array(v1::CreateJobArrayRequest request,
+                                                          const std::string& owner = "");
   absl::StatusOr<v1::Job> update(const v1::UpdateJobRequest& request);
   v1::ListQueuesResponse queues() const;
   absl::StatusOr<v1::Job> cancel(const v1::CancelJobRequest& request);
@@ -150,7 +153,8 @@ class JobManager {
   std::optional<std::string> dependency_that(Dependence is, const v1::Job& job) const;
   absl::Status check_etag(const JobRecord& record, const std::string& etag) const;
   // A new job of a complete spec, named and in the queue, but nowhere stored yet.
-  Draft submitted(const std::string& project, const v1::JobSpec& spec, const std::string& id, uint64_t order) const;
+  Draft submitted(const std::string& project, const std::string& owner, const v1::JobSpec& spec, const std::string& id,
+                  uint64_t order) const;
   std::string new_id() const;
   uint64_t next_order() const { return by_order_.empty() ? 1 : by_order_.rbegin()->first + 1; }
   // Fills in where the job would start now, or why it would not.
@@ -187,6 +191,7 @@ class JobManager {
   void preempt(const Preemption& preemption);
 
   JobOptions options_;  // Constant but for rendezvous_address and queues, which mutex_ guards.
+  const Roots roots_;
   const Clock* const clock_;
   store::Store* const store_;
   store::LogStore* const logs_;

@@ -66,9 +66,10 @@ v1::Job brief(const v1::Job& job) {
 
 }  // namespace
 
-absl::StatusOr<v1::CreateJobArrayResponse> JobManager::create_array(v1::CreateJobArrayRequest request) {
+absl::StatusOr<v1::CreateJobArrayResponse> JobManager::create_array(v1::CreateJobArrayRequest request,
+                                                                    const std::string& owner) {
   std::lock_guard<std::mutex> hold(mutex_);
-  const std::string key = request.validate_only() ? "" : request_key("array", request.request_id());
+  const std::string key = request.validate_only() ? "" : request_key("array", owner, request.request_id());
   v1::CreateJobArrayResponse response;
   auto answered = replayed(key, response);
   if (!answered.ok()) return answered.status();
@@ -82,7 +83,7 @@ absl::StatusOr<v1::CreateJobArrayResponse> JobManager::create_array(v1::CreateJo
   std::vector<store::Batch> batches;
   for (uint32_t index = 0; index < tasks->size(); ++index) {
     const std::string own = request.validate_only() ? "" : absl::StrCat(id, "-", index);
-    Draft draft = submitted(project, (*tasks)[index], own, next_order() + index);
+    Draft draft = submitted(project, owner, (*tasks)[index], own, next_order() + index);
     draft.job().set_array(array);
     draft.job().set_array_index(index);
     auto batch = draft.finish();

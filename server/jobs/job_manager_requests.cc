@@ -50,10 +50,11 @@ void copy_fields(const v1::SchedulingSpec& from, const std::vector<std::string>&
 }  // namespace
 
 SchedulingContext JobManager::scheduling_context() const {
-  return {.queues = &options_.queues, .find_job = [this](const std::string& name) -> const v1::Job* {
-            auto record = find(name);
-            return record.ok() ? &(*record)->job() : nullptr;
-          }};
+  const auto find_job = [this](const std::string& name) -> const v1::Job* {
+    auto record = find(name);
+    return record.ok() ? &(*record)->job() : nullptr;
+  };
+  return {.queues = &options_.queues, .roots = &roots_, .find_job = find_job};
 }
 
 std::string JobManager::new_id() const {
@@ -62,8 +63,8 @@ std::string JobManager::new_id() const {
   return id;
 }
 
-Draft JobManager::submitted(const std::string& project, const v1::JobSpec& spec, const std::string& id,
-                            uint64_t order) const {
+Draft JobManager::submitted(const std::string& project, const std::string& owner, const v1::JobSpec& spec,
+                            const std::string& id, uint64_t order) const {
   JobRecord record;
   v1::Job& job = *record.mutable_job();
   *job.mutable_spec() = spec;
@@ -71,6 +72,7 @@ Draft JobManager::submitted(const std::string& project, const v1::JobSpec& spec,
   begin_progress(record);
   job.set_name(absl::StrCat(project, "/jobs/", id));
   job.set_uid(uuid4());
+  job.set_owner(owner);
   job.set_run_dir(absl::StrCat(options_.run_root, "/", id));
   record.set_order(order);
   Draft draft(std::move(record), clock_->wall());
@@ -79,9 +81,9 @@ Draft JobManager::submitted(const std::string& project, const v1::JobSpec& spec,
   return draft;
 }
 
-absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request) {
+absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request, const std::string& owner) {
   std::lock_guard<std::mutex> hold(mutex_);
-  const std::string key = request.validate_only() ? "" : request_key("create", request.request_id());
+  const std::string key = request.validate_only() ? "" : request_key("create", owner, request.request_id());
   v1::Job first;
   auto answered = replayed(key, first);
   if (!answered.ok()) return answered.status();
@@ -89,7 +91,7 @@ absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request) {
   if (absl::Status status = admit(request, cluster_, scheduling_context()); !status.ok()) return status;
   const std::string project = project_of(request.parent());
   if (request.validate_only()) {
-    Draft draft = submitted(project, request.spec(), "", next_order());
+    Draft draft = submitted(project, owner, request.spec(), "", next_order());
     v1::Job job;
     *job.mutable_spec() = request.spec();
     job.set_parameters(draft.job().parameters());
@@ -97,7 +99,7 @@ absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request) {
     try_out(draft.record(), job);
     return job;
   }
-  Draft draft = submitted(project, request.spec(), new_id(), next_order());
+  Draft draft = submitted(project, owner, request.spec(), new_id(), next_order());
   draft.set_answer(key);
   if (absl::Status status = commit(draft); !status.ok()) return status;
   return draft.job();
@@ -112,7 +114,7 @@ absl::Status JobManager::check_etag(const JobRecord& record, const std::string& 
 
 absl::StatusOr<v1::Job> JobManager::update(const v1::UpdateJobRequest& request) {
   std::lock_guard<std::mutex> hold(mutex_);
-  const std::string key = request_key("update", request.request_id());
+  const std::string key = request_key("update", request.job().name(), request.request_id());
   v1::Job first;
   auto answered = replayed(key, first);
   if (!answered.ok()) return answered.status();
@@ -161,7 +163,7 @@ absl::Status JobManager::check_move(const JobRecord& record, const std::string& 
 
 absl::StatusOr<v1::Job> JobManager::cancel(const v1::CancelJobRequest& request) {
   std::lock_guard<std::mutex> hold(mutex_);
-  const std::string key = request_key("cancel", request.request_id());
+  const std::string key = request_key("cancel", request.name(), request.request_id());
   v1::Job first;
   auto answered = replayed(key, first);
   if (!answered.ok()) return answered.status();

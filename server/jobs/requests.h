@@ -11,9 +11,10 @@
 
 namespace telar::server::jobs {
 
-// What an answer is kept under; empty without a request id.
-inline std::string request_key(const char* method, const std::string& request_id) {
-  return request_id.empty() ? "" : absl::StrCat(method, ":", request_id);
+// What an answer is kept under; empty without a request id. `of`: whose request it is, or the job or node that it is
+// about, so that nobody is shown the answer to another one for repeating its id.
+inline std::string request_key(const char* method, const std::string& of, const std::string& request_id) {
+  return request_id.empty() ? "" : absl::StrCat(method, of.empty() ? "" : ":", of, ":", request_id);
 }
 
 // FAILED_PRECONDITION: the job is over.

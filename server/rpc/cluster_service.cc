@@ -92,9 +92,12 @@ grpc::Status ClusterService::RegisterNode(grpc::ServerContext*, const v1::Regist
 grpc::Status ClusterService::Heartbeat(grpc::ServerContext* context, Stream* stream) {
   v1::HeartbeatRequest request;
   if (!stream->Read(&request)) return grpc::Status::OK;
+  const auto admitted = [&] { return guard_->check_node(auth::current_caller(), request.node()); };
+  if (absl::Status status = admitted(); !status.ok()) return to_grpc(status);
   Session session(context, stream, manager_, request);
   do {
     const CallTimer timer(metrics_, "Heartbeat");
+    if (absl::Status status = admitted(); !status.ok()) return to_grpc(status);
     if (absl::Status status = session.handle(request); !status.ok()) return to_grpc(status);
   } while (stream->Read(&request));
   return grpc::Status::OK;

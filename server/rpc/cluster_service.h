@@ -1,6 +1,7 @@
 // telar.v1.Cluster, telar.v1.Rendezvous and telar.v1.Checkpoints: what workers and ranks call.
 #pragma once
 
+#include "server/auth/guard.h"
 #include "server/jobs/job_manager.h"
 #include "server/rpc/metrics.h"
 #include "server/rpc/rendezvous.h"
@@ -10,7 +11,8 @@ namespace telar::server::rpc {
 
 class ClusterService final : public v1::Cluster::Service {
  public:
-  ClusterService(jobs::JobManager* manager, Metrics* metrics) : manager_(manager), metrics_(metrics) {}
+  ClusterService(jobs::JobManager* manager, Metrics* metrics, const auth::Guard* guard)
+      : manager_(manager), metrics_(metrics), guard_(guard) {}
 
   grpc::Status RegisterNode(grpc::ServerContext* context, const v1::RegisterNodeRequest* request,
                             v1::RegisterNodeResponse* response) override;
@@ -24,6 +26,7 @@ class ClusterService final : public v1::Cluster::Service {
  private:
   jobs::JobManager* const manager_;
   Metrics* const metrics_;
+  const auth::Guard* const guard_;
 };
 
 class RendezvousService final : public v1::Rendezvous::Service {

@@ -6,6 +6,7 @@
 #include "common/errors.h"
 #include "common/process.h"
 #include "common/version.h"
+#include "server/auth/caller.h"
 #include "server/jobs/transitions.h"
 #include "server/rpc/answer.h"
 
@@ -64,7 +65,7 @@ absl::Status check_log_request(const v1::ReadLogRequest& request, const v1::Job&
 
 grpc::Status JobsService::CreateJob(grpc::ServerContext*, const v1::CreateJobRequest* request, v1::Job* job) {
   const CallTimer timer(metrics_, "CreateJob");
-  return answer(manager_->create(*request), job);
+  return answer(manager_->create(*request, auth::current_caller().name), job);
 }
 
 grpc::Status JobsService::GetJob(grpc::ServerContext*, const v1::GetJobRequest* request, v1::Job* job) {
@@ -86,7 +87,7 @@ grpc::Status JobsService::CancelJob(grpc::ServerContext*, const v1::CancelJobReq
 grpc::Status JobsService::CreateJobArray(grpc::ServerContext*, const v1::CreateJobArrayRequest* request,
                                          v1::CreateJobArrayResponse* response) {
   const CallTimer timer(metrics_, "CreateJobArray");
-  return answer(manager_->create_array(*request), response);
+  return answer(manager_->create_array(*request, auth::current_caller().name), response);
 }
 
 grpc::Status JobsService::UpdateJob(grpc::ServerContext*, const v1::UpdateJobRequest* request, v1::Job* job) {

@@ -133,6 +133,9 @@ std::string Metrics::render(const jobs::JobManager& manager) {
   std::vector<MetricFamily> families = registry_.Collect();
   add_jobs(manager.census(), families);
   add_nodes(manager.nodes(), families);
+  for (const auto& source : sources_) {
+    for (MetricFamily& family : source()) families.push_back(std::move(family));
+  }
   return prometheus::TextSerializer().Serialize(families);
 }
 

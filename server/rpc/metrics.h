@@ -4,10 +4,13 @@
 
 #include <prometheus/family.h>
 #include <prometheus/histogram.h>
+#include <prometheus/metric_family.h>
 #include <prometheus/registry.h>
 
 #include <chrono>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "server/jobs/job_manager.h"
 
@@ -23,6 +26,10 @@ class Metrics final : public jobs::Observer {
   void on_missing_log(uint64_t bytes) { missing_log_.Increment(static_cast<double>(bytes)); }
   void on_call(const std::string& method, double seconds);
 
+  // Further figures, asked for at each render(). Before the first one.
+  void add_source(std::function<std::vector<prometheus::MetricFamily>()> source) {
+    sources_.push_back(std::move(source));
+  }
   // Everything in text format.
   std::string render(const jobs::JobManager& manager);
 
@@ -33,6 +40,7 @@ class Metrics final : public jobs::Observer {
   prometheus::Histogram& queue_wait_;
   prometheus::Histogram& commits_;
   prometheus::Counter& missing_log_;
+  std::vector<std::function<std::vector<prometheus::MetricFamily>()>> sources_;
 };
 
 // Reports how long it lived as one call of `method`.

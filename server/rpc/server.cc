@@ -12,26 +12,41 @@ namespace telar::server::rpc {
 namespace {
 
 constexpr std::chrono::milliseconds kLastCalls(700);
+constexpr int kMostRequest = 4 << 20;  // Each method has its own limit below this: server/auth/access.cc.
 constexpr const char* kServices[] = {"telar.v1.Jobs", "telar.v1.Nodes", "telar.v1.Cluster", "telar.v1.Rendezvous",
                                      "telar.v1.Checkpoints"};
 
+std::unique_ptr<auth::Guard> open_door(const auth::Guard* given) {
+  static const RealClock kClock;
+  if (given != nullptr) return nullptr;
+  return *auth::Guard::open({}, &kClock,
+                            [](const std::string&) { return absl::NotFoundError(""); });  // No file: no error.
+}
+
 }  // namespace
 
-Server::Server(const ServerOptions& options, jobs::JobManager* manager, Metrics* metrics)
+Server::Server(const ServerOptions& options, jobs::JobManager* manager, Metrics* metrics, auth::Guard* guard)
     : manager_(manager),
+      open_door_(open_door(guard)),
+      guard_(guard == nullptr ? open_door_.get() : guard),
       rendezvous_({.put = [manager](const auto&... arguments) { return manager->put_key(arguments...); },
                    .all = [manager](const auto&... arguments) { return manager->keys(arguments...); }}),
       jobs_(manager, metrics, options.stream_heartbeat),
       nodes_(manager, metrics),
-      cluster_(manager, metrics),
+      cluster_(manager, metrics, guard_),
       rendezvous_service_(&rendezvous_, metrics),
-      checkpoints_(manager, metrics) {}
+      checkpoints_(manager, metrics),
+      guarded_jobs_(guard_, &jobs_),
+      guarded_nodes_(guard_, &nodes_),
+      guarded_cluster_(guard_, &cluster_),
+      guarded_rendezvous_(guard_, &rendezvous_service_),
+      guarded_checkpoints_(guard_, &checkpoints_) {}
 
 Server::~Server() { stop(); }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::start(const ServerOptions& options, jobs::JobManager* manager,
-                                                      Metrics* metrics) {
-  std::unique_ptr<Server> server(new Server(options, manager, metrics));
+                                                      Metrics* metrics, auth::Guard* guard) {
+  std::unique_ptr<Server> server(new Server(options, manager, metrics, guard));
   if (absl::Status status = server->bind(options); !status.ok()) return status;
   server->set_health(true);
   return server;
@@ -44,10 +59,12 @@ absl::Status Server::bind(const ServerOptions& options) {
   set_keepalive(builder);
   // Two coordinators on one port would share its connections, each with half of the cluster.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.SetMaxReceiveMessageSize(kMostRequest);
   int port = 0;
-  builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);
-  for (grpc::Service* service :
-       std::initializer_list<grpc::Service*>{&jobs_, &nodes_, &cluster_, &rendezvous_service_, &checkpoints_}) {
+  builder.AddListeningPort(
+      options.listen, options.tls.any() ? server_credentials(options.tls) : grpc::InsecureServerCredentials(), &port);
+  for (grpc::Service* service : std::initializer_list<grpc::Service*>{
+           &guarded_jobs_, &guarded_nodes_, &guarded_cluster_, &guarded_rendezvous_, &guarded_checkpoints_}) {
     builder.RegisterService(service);
   }
   server_ = builder.BuildAndStart();

@@ -66,5 +66,15 @@ TEST(Dial, WaitsForAPeerThatIsSlowToGreet) {
   EXPECT_EQ(peer.accepted(), 1) << "the first attempt was given up";
 }
 
+TEST(Dial, KnowsWhichAddressesOnlyThisMachineReaches) {
+  for (const char* inside : {"127.0.0.1:7070", "127.8.9.1:0", "localhost:1", "[::1]:7070", "unix:/run/telar"}) {
+    EXPECT_TRUE(is_loopback(inside)) << inside;
+  }
+  for (const char* outside :
+       {"0.0.0.0:7070", "[::]:7070", "10.0.0.1:1", "127.example.com:1", "localhost.lan:1", ":1"}) {
+    EXPECT_FALSE(is_loopback(outside)) << outside;
+  }
+}
+
 }  // namespace
 }  // namespace telar

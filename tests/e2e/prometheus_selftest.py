@@ -63,6 +63,7 @@ def worker_metrics(seconds):
                         nonfinite=int(seconds / 9), skipped_steps=int(seconds / 9))
         text += "".join(line("telar_" + name, value, **rank) for name, value in gauges.items())
         text += "".join(line(f"telar_{name}_total", value, **rank) for name, value in counters.items())
+        text += line("telar_eval_source_loss", 5, source="books", **rank)
         text += line("telar_model_flops_total", 1e8 * seconds, convention="model", **rank)
         text += histogram("telar_step_seconds", int(4 * seconds), (0.1, 0.2, 0.4), **rank)
         text += "".join(line("telar_memory_bytes", 1e6, **{"class": name}, **rank) for name in ("weights", "activations"))

@@ -24,7 +24,9 @@ def fetch(address, path):
 class DashboardsTest(unittest.TestCase):
     def test_running_job(self):
         with Cluster(workers={"a": 1, "b": 2}) as cluster:
-            job = cluster.submit(spec(cluster.text, steps=100_000, checkpoint=dict(every_steps=50), eval=dict(every_steps=50)))
+            sources = [dict(name=name, weight=weight, train=[str(cluster.text)]) for name, weight in (("books", 3), ("web", 1))]
+            job = cluster.submit(spec(cluster.text, steps=100_000, checkpoint=dict(every_steps=50), eval=dict(every_steps=50),
+                                      data=dict(train=[], sources=sources)))
             cluster.wait_step(job, 60)
             self.check_pages(cluster)
             folder = cluster.folder / "prometheus"

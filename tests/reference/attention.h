@@ -1,8 +1,10 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <thread>
 #include <vector>
 
 #include "tests/reference/values.h"
@@ -37,12 +39,13 @@ inline int64_t first_key(const AttentionShape& s, const Starts& starts, int64_t 
 inline Values probabilities(const AttentionShape& s, const Values& qkv, const Starts& starts, int64_t b, int64_t h,
                             int64_t t, double& lse) {
   Values p(t + 1, -HUGE_VAL);
-  for (int64_t u = first_key(s, starts, b, t); u <= t; ++u) {
+  const int64_t first = first_key(s, starts, b, t);
+  for (int64_t u = first; u <= t; ++u) {
     p[u] = dot(&qkv[s.query(b, t, h)], &qkv[s.key(b, u, h)], s.head_dim) / std::sqrt(static_cast<double>(s.head_dim));
   }
-  const double maximum = *std::max_element(p.begin(), p.end());
+  const double maximum = *std::max_element(p.begin() + first, p.end());
   double sum = 0;
-  for (double& value : p) sum += (value = std::exp(value - maximum));
+  for (int64_t u = 0; u <= t; ++u) sum += (p[u] = u < first ? 0 : std::exp(p[u] - maximum));
   for (double& value : p) value /= sum;
   lse = maximum + std::log(sum);
   return p;
@@ -52,18 +55,38 @@ struct Attention {
   Values o, lse;  // lse: [batch, heads, sequence]
 };
 
+// `work(b, g)` for each sequence and group of query heads that share a key head, on all cores: groups share no result.
+template <typename Work>
+void each_group(const AttentionShape& s, const Work& work) {
+  const int64_t groups = s.batch * s.kv_heads;
+  std::atomic<int64_t> next{0};
+  const auto run = [&] {
+    for (int64_t at = next++; at < groups; at = next++) work(at / s.kv_heads, at % s.kv_heads);
+  };
+  std::vector<std::thread> threads;
+  for (int64_t i = 1; i < std::min<int64_t>(groups, std::thread::hardware_concurrency()); ++i)
+    threads.emplace_back(run);
+  run();
+  for (std::thread& thread : threads) thread.join();
+}
+
+inline void add_scaled(double* to, double factor, const double* from, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) to[i] += factor * from[i];
+}
+
 inline Attention attention(const AttentionShape& s, const Values& qkv, const Starts& starts = {}) {
   Attention out{Values(s.batch * s.sequence * s.heads * s.head_dim, 0.0), Values(s.batch * s.heads * s.sequence)};
-  for (int64_t b = 0; b < s.batch; ++b) {
-    for (int64_t h = 0; h < s.heads; ++h) {
+  const int64_t shared = s.heads / s.kv_heads;
+  each_group(s, [&](int64_t b, int64_t group) {
+    for (int64_t h = group * shared; h < (group + 1) * shared; ++h) {
       for (int64_t t = 0; t < s.sequence; ++t) {
         const Values p = probabilities(s, qkv, starts, b, h, t, out.lse[(b * s.heads + h) * s.sequence + t]);
-        for (int64_t u = 0; u <= t; ++u) {
-          for (int64_t d = 0; d < s.head_dim; ++d) out.o[s.out(b, t, h) + d] += p[u] * qkv[s.value(b, u, h) + d];
+        for (int64_t u = first_key(s, starts, b, t); u <= t; ++u) {
+          add_scaled(&out.o[s.out(b, t, h)], p[u], &qkv[s.value(b, u, h)], s.head_dim);
         }
       }
     }
-  }
+  });
   return out;
 }
 
@@ -71,28 +94,28 @@ inline Values attention_backward(const AttentionShape& s, const Values& qkv, con
                                  const Starts& starts = {}) {
   Values dqkv(qkv.size(), 0.0);
   const double scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
-  for (int64_t b = 0; b < s.batch; ++b) {
-    for (int64_t h = 0; h < s.heads; ++h) {
+  const int64_t shared = s.heads / s.kv_heads;
+  each_group(s, [&](int64_t b, int64_t group) {
+    for (int64_t h = group * shared; h < (group + 1) * shared; ++h) {
       for (int64_t t = 0; t < s.sequence; ++t) {
         double lse = 0;
         const Values p = probabilities(s, qkv, starts, b, h, t, lse);
+        const int64_t first = first_key(s, starts, b, t);
         Values dp(t + 1);
         double inner = 0;
-        for (int64_t u = 0; u <= t; ++u) {
+        for (int64_t u = first; u <= t; ++u) {
           dp[u] = dot(&d_o[s.out(b, t, h)], &qkv[s.value(b, u, h)], s.head_dim);
           inner += p[u] * dp[u];
         }
-        for (int64_t u = 0; u <= t; ++u) {
+        for (int64_t u = first; u <= t; ++u) {
           const double ds = p[u] * (dp[u] - inner) * scale;
-          for (int64_t d = 0; d < s.head_dim; ++d) {
-            dqkv[s.value(b, u, h) + d] += p[u] * d_o[s.out(b, t, h) + d];
-            dqkv[s.query(b, t, h) + d] += ds * qkv[s.key(b, u, h) + d];
-            dqkv[s.key(b, u, h) + d] += ds * qkv[s.query(b, t, h) + d];
-          }
+          add_scaled(&dqkv[s.value(b, u, h)], p[u], &d_o[s.out(b, t, h)], s.head_dim);
+          add_scaled(&dqkv[s.query(b, t, h)], ds, &qkv[s.key(b, u, h)], s.head_dim);
+          add_scaled(&dqkv[s.key(b, u, h)], ds, &qkv[s.query(b, t, h)], s.head_dim);
         }
       }
     }
-  }
+  });
   return dqkv;
 }
 

@@ -7,7 +7,7 @@ namespace {
 
 TEST(Options, ReadsBothSpellings) {
   const auto options = parse_options({"--data", "/var/x", "--lease=1m", "--heartbeat-interval", "500ms", "--listen",
-                                      "0.0.0.0:0", "--http=127.0.0.1:0"});
+                                      "0.0.0.0:0", "--http=127.0.0.1:0", "--insecure-listen"});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->data, "/var/x");
   EXPECT_EQ(options->run_root, "/var/x/runs");
@@ -37,6 +37,39 @@ TEST(Options, NamesEveryMistakeAtOnce) {
 TEST(Options, AMissingValueIsAMistake) {
   const auto options = parse_options({"--data", "--listen", "127.0.0.1:1"});
   EXPECT_NE(std::string(options.status().message()).find("--data: a value is missing"), std::string::npos);
+}
+
+TEST(Options, NobodyListensOpenlyByMistake) {
+  const auto mistakes = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--data", "/var/x"});
+    return std::string(parse_options(more).status().message());
+  };
+  const std::vector<std::string> tls = {"--tls-cert", "c", "--tls-key", "k", "--tls-ca", "a"};
+  for (const char* address : {"0.0.0.0:7070", "10.0.0.1:0", "[::]:7070", "coordinator.example:7070"}) {
+    EXPECT_NE(mistakes({"--listen", address}).find("--insecure-listen"), std::string::npos) << address;
+    EXPECT_EQ(mistakes({"--insecure-listen", "--listen", address}), "");
+    std::vector<std::string> secure = tls;
+    secure.insert(secure.end(), {"--tokens", "t", "--listen", address});
+    EXPECT_EQ(mistakes(secure), "");
+  }
+  for (const char* address : {"127.0.0.1:0", "localhost:7070", "[::1]:7070"}) {
+    EXPECT_EQ(mistakes({"--listen", address}), "");
+  }
+  EXPECT_NE(mistakes({"--http", "0.0.0.0:7071"}).find("--insecure-listen"), std::string::npos);
+  EXPECT_NE(mistakes(tls).find("--tokens: is missing"), std::string::npos);
+  EXPECT_NE(mistakes({"--tokens", "t"}).find("must not travel in plain text"), std::string::npos);
+  EXPECT_NE(mistakes({"--insecure-listen=yes"}).find("takes no value"), std::string::npos);
+}
+
+TEST(Options, RootsAreAbsoluteAndHoldTheRuns) {
+  const auto options = parse_options({"--data", "/var/x", "--allowed-root", "/a", "--allowed-root=/var/x"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->security.allowed_roots, (std::vector<std::string>{"/a", "/var/x"}));
+  EXPECT_EQ(options->security.audit_log, "/var/x/audit.jsonl");
+  const auto wrong = parse_options({"--data", "/var/x", "--allowed-root", "data", "--allowed-root", "/a"});
+  const std::string text(wrong.status().message());
+  EXPECT_NE(text.find("'data' is not an absolute path"), std::string::npos) << text;
+  EXPECT_NE(text.find("--run-root: '/var/x/runs' is not below"), std::string::npos) << text;
 }
 
 TEST(Options, HelpNeedsNothingElse) {

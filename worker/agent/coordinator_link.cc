@@ -102,10 +102,12 @@ bool CoordinatorLink::register_node() {
     if (status.ok()) {
       spdlog::info("registered as {} with {}", self_.node(), address_);
     } else {
-      spdlog::warn("cannot register as {} with {}, trying again for ever: {}", self_.node(), address_,
-                   status.error_message());
+      spdlog::warn("cannot register as {} with {}, trying again for ever: {}; {}", self_.node(), address_,
+                   status.error_message(), connection_advice(status.error_message(), tls_from_environment()));
     }
-  } else if (status.error_code() == grpc::StatusCode::ALREADY_EXISTS) {
+  } else if (status.error_code() == grpc::StatusCode::ALREADY_EXISTS ||
+             status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
+             status.error_code() == grpc::StatusCode::PERMISSION_DENIED) {
     spdlog::error("--node {}: {}", self_.node(), status.error_message());
   }
   attempted_ = true;

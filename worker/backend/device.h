@@ -101,7 +101,7 @@ class Device {
   virtual const DeviceInfo& info() const = 0;
   // RESOURCE_EXHAUSTED names bytes asked and free.
   virtual absl::StatusOr<std::unique_ptr<Memory>> allocate(size_t bytes) = 0;
-  // Host memory that streams can copy from and to while the host goes on.
+  // Host memory that streams can copy from and to while the host goes on; zeros.
   virtual absl::StatusOr<std::unique_ptr<Memory>> allocate_pinned(size_t bytes) = 0;
   // As of now. Zeros where a device is the host.
   virtual absl::StatusOr<DeviceOverhead> overhead() = 0;

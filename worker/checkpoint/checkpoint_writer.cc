@@ -224,6 +224,7 @@ absl::StatusOr<PublishResult> CheckpointWriter::publish(Manifest info, const Ret
   manifest_.consumed_samples = info.consumed_samples;
   manifest_.consumed_sources = std::move(info.consumed_sources);
   manifest_.blend_start = std::move(info.blend_start);
+  manifest_.sources = std::move(info.sources);
   manifest_.seed = info.seed;
   manifest_.optimizer = info.optimizer;
   manifest_.eval_loss = info.eval_loss;

@@ -101,11 +101,11 @@ class CheckpointWriter {
 
   // Writes and syncs all files, verifies that every element is there once, has it decided, publishes, points LATEST at
   // it, and keeps what `rule` says of the run's complete checkpoints (retention.h). Of `info` job, consumed_samples,
-  // consumed_sources, blend_start, seed, optimizer, eval_loss, spec_json and layout are taken, rank 0's; the rest is
-  // the writer's. Call it once. On an error, which names the path, earlier checkpoints are as they were, and this one
-  // is not visible (or, when only the last sync of the directory or the word to the other ranks failed, visible and
-  // whole; or, when it may have been decided by a committer that remembers, left for roll_forward()). Other ranks than
-  // 0 learn path and bytes only, and return when it is published, not when retention is done.
+  // consumed_sources, blend_start, sources, seed, optimizer, eval_loss, spec_json and layout are taken, rank 0's; the
+  // rest is the writer's. Call it once. On an error, which names the path, earlier checkpoints are as they were, and
+  // this one is not visible (or, when only the last sync of the directory or the word to the other ranks failed,
+  // visible and whole; or, when it may have been decided by a committer that remembers, left for roll_forward()). Other
+  // ranks than 0 learn path and bytes only, and return when it is published, not when retention is done.
   absl::StatusOr<PublishResult> publish(Manifest info, const RetentionRule& rule);
 
  private:

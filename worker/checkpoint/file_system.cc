@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/roots.h"
 
 namespace telar::checkpoint {
 namespace {
@@ -74,14 +75,25 @@ class PosixReadable : public ReadableFile {
 class PosixFileSystem : public FileSystem {
  public:
   absl::StatusOr<std::unique_ptr<WritableFile>> create(const std::string& path) override {
-    const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
     if (file < 0) return failed("create", path);
+    absl::Status status = process_roots().check_open(file, path);
+    // EINVAL: a device, which has nothing to cut off.
+    if (status.ok() && ::ftruncate(file, 0) != 0 && errno != EINVAL) status = failed("create", path);
+    if (!status.ok()) {
+      ::close(file);
+      return status;
+    }
     return std::make_unique<PosixWritable>(file, path);
   }
 
   absl::StatusOr<std::unique_ptr<ReadableFile>> open(const std::string& path) override {
     const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (file < 0) return failed("open", path);
+    if (absl::Status status = process_roots().check_open(file, path); !status.ok()) {
+      ::close(file);
+      return status;
+    }
     struct stat about {};
     if (::fstat(file, &about) != 0 || !S_ISREG(about.st_mode)) {
       ::close(file);

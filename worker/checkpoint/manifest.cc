@@ -96,6 +96,15 @@ std::map<std::string, uint64_t> counts(const Json& json) {
   return counts;
 }
 
+std::map<std::string, SourceExtent> extents(const Json& json) {
+  std::map<std::string, SourceExtent> sources;
+  for (auto one = json.begin(); one != json.end(); ++one) {
+    sources[one.key()] = {count_field(*one, "rows"), count_field(*one, "sequence_length"),
+                          count_field(*one, "train_tokens")};
+  }
+  return sources;
+}
+
 Manifest manifest_from(const Json& json) {
   Manifest manifest;
   manifest.format_version = small_number(json, "format_version");
@@ -108,6 +117,7 @@ Manifest manifest_from(const Json& json) {
     const Json& start = json.at("blend_start");
     manifest.blend_start = BlendStart{count_field(start, "samples"), counts(start.at("consumed"))};
   }
+  if (json.contains("sources")) manifest.sources = extents(json.at("sources"));
   manifest.seed = count_field(json, "seed");
   if (json.contains("optimizer")) manifest.optimizer = optimizer_from(json.at("optimizer"));
   if (json.contains("eval_loss")) manifest.eval_loss = json.at("eval_loss").get<double>();
@@ -240,6 +250,10 @@ absl::StatusOr<std::string> to_text(const Manifest& manifest, Cover cover) {
   if (!manifest.consumed_sources.empty()) json["consumed_sources"] = manifest.consumed_sources;
   if (manifest.blend_start.has_value()) {
     json["blend_start"] = {{"samples", manifest.blend_start->samples}, {"consumed", manifest.blend_start->consumed}};
+  }
+  for (const auto& [name, extent] : manifest.sources) {
+    json["sources"][name] = {
+        {"rows", extent.rows}, {"sequence_length", extent.sequence_length}, {"train_tokens", extent.train_tokens}};
   }
   if (manifest.eval_loss.has_value()) json["eval_loss"] = *manifest.eval_loss;
   json["spec"] = spec;

@@ -72,6 +72,14 @@ struct BlendStart {
   bool operator==(const BlendStart&) const = default;
 };
 
+// What a source of the data held: another figure, and its samples come in another order.
+struct SourceExtent {
+  uint64_t rows = 0;  // Samples of an epoch.
+  uint64_t sequence_length = 0;
+  uint64_t train_tokens = 0;
+  bool operator==(const SourceExtent&) const = default;
+};
+
 struct Manifest {
   uint32_t format_version = kFormatVersion;
   std::string job;
@@ -81,6 +89,8 @@ struct Manifest {
   // Samples of each source of the data, by name, those that the run no longer has among them.
   std::map<std::string, uint64_t> consumed_sources;
   std::optional<BlendStart> blend_start;  // Absent: at the run's first sample.
+  // By name; "train" for data whose sources have none. Old manifests have none at all.
+  std::map<std::string, SourceExtent> sources;
   uint64_t seed = 0;
   std::optional<OptimizerState> optimizer;  // Absent in old manifests: every step was applied.
   std::optional<double> eval_loss;          // Of an evaluation behind this very step; finite.

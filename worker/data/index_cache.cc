@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/crc32c.h"
 #include "common/published_file.h"
+#include "common/roots.h"
 #include "worker/data/index_format.h"
 #include "worker/data/mapped_file.h"
 #include "worker/data/sha256.h"
@@ -48,7 +49,7 @@ std::optional<Subject> subject_of(const std::vector<std::string>& files, std::st
   for (const std::string& path : files) {
     const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     struct stat about {};
-    const bool known = file >= 0 && ::fstat(file, &about) == 0;
+    const bool known = file >= 0 && process_roots().check_open(file, path).ok() && ::fstat(file, &about) == 0;
     const auto crc = known ? probe(file, static_cast<uint64_t>(about.st_size)) : std::nullopt;
     if (file >= 0) ::close(file);
     if (!crc) return std::nullopt;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/roots.h"
 
 namespace telar::data {
 
@@ -18,9 +19,11 @@ absl::StatusOr<MappedFile> MappedFile::open(const std::string& path) {
   struct stat about {};
   const bool known = ::fstat(file, &about) == 0;
   const int stat_error = errno;
-  absl::Status status;
+  absl::Status status = process_roots().check_open(file, path);
   void* data = MAP_FAILED;
-  if (!known) {
+  if (!status.ok()) {
+    // Outside of what may be read.
+  } else if (!known) {
     status = absl::ErrnoToStatus(stat_error, absl::StrCat("data file ", path));
   } else if (!S_ISREG(about.st_mode)) {
     status = absl::InvalidArgumentError(absl::StrCat("data file ", path, ": not a regular file"));

@@ -26,6 +26,8 @@ struct RankMetrics::Families {
       : info(gauge(r, "telar_rank_info", "Always 1; says where a rank runs and its place in the layout.")),
         loss(gauge(r, "telar_loss", "Training loss of the last step, mean over the global batch's target tokens.")),
         eval_loss(gauge(r, "telar_eval_loss", "Loss on held-out data at the last evaluation.")),
+        eval_source_loss(
+            gauge(r, "telar_eval_source_loss", "Loss on the held-out data of one source, where there are several.")),
         grad_norm(gauge(r, "telar_grad_norm", "Global gradient norm of the last step, before clipping.")),
         loss_scale(gauge(r, "telar_loss_scale", "Factor on the loss for the next step's backward; fp16 only.")),
         learning_rate(gauge(r, "telar_learning_rate", "Learning rate of the last step.")),
@@ -61,6 +63,7 @@ struct RankMetrics::Families {
   Family<Gauge>& info;
   Family<Gauge>& loss;
   Family<Gauge>& eval_loss;
+  Family<Gauge>& eval_source_loss;
   Family<Gauge>& grad_norm;
   Family<Gauge>& loss_scale;
   Family<Gauge>& learning_rate;
@@ -151,7 +154,7 @@ void RankMetrics::observe(const std::string& job_id, uint64_t epoch, uint32_t ra
       observe_step(rank, event.step(), time);
       break;
     case v1::RankEvent::kEval:
-      if (rank.leads) rank.get(families_->eval_loss).Set(event.eval().loss());
+      if (rank.leads) observe_eval(rank, event.eval());
       break;
     case v1::RankEvent::kCheckpoint:
       if (rank.leads) observe_checkpoint(rank, event.checkpoint(), time);
@@ -204,6 +207,13 @@ void RankMetrics::observe_step(Rank& rank, const v1::StepReport& step, double ti
   if (step.skipped()) rank.get(families_->skipped_steps).Increment();
   rank.get(families_->consumed_samples).Set(static_cast<double>(step.consumed_samples()));
   if (!std::isfinite(step.loss()) || !std::isfinite(step.grad_norm())) rank.get(families_->nonfinite).Increment();
+}
+
+void RankMetrics::observe_eval(Rank& rank, const v1::EvalReport& eval) {
+  rank.get(families_->eval_loss).Set(eval.loss());
+  for (const v1::SourceLoss& source : eval.sources()) {
+    rank.get(families_->eval_source_loss, {{"source", source.name()}}).Set(source.loss());
+  }
 }
 
 void RankMetrics::observe_checkpoint(Rank& rank, const v1::CheckpointReport& checkpoint, double time) {

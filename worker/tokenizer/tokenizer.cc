@@ -3,9 +3,10 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <fstream>
+#include <cstdio>
 
 #include "absl/strings/str_cat.h"
+#include "common/roots.h"
 #include "worker/tokenizer/kind.h"
 #include "worker/tokenizer/readers.h"
 #include "worker/tokenizer/unicode.h"
@@ -34,11 +35,11 @@ absl::StatusOr<std::string> read_tokenizer_file(const std::string& path) {
     return absl::InvalidArgumentError(absl::StrCat("tokenizer file ", path, ": ", about.st_size, " bytes; at most ",
                                                    kMostFileBytes, " are supported"));
   }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::ErrnoToStatus(errno, absl::StrCat("tokenizer file ", path));
+  const std::unique_ptr<std::FILE, decltype(&std::fclose)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
+  if (file == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("tokenizer file ", path));
+  if (absl::Status status = process_roots().check_open(fileno(file.get()), path); !status.ok()) return status;
   std::string text(static_cast<size_t>(about.st_size), '\0');
-  file.read(text.data(), about.st_size);
-  if (file.gcount() != about.st_size)
+  if (std::fread(text.data(), 1, text.size(), file.get()) != text.size())
     return absl::DataLossError(absl::StrCat("tokenizer file ", path, ": cannot be read"));
   return text;
 }

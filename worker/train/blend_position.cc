@@ -1,6 +1,7 @@
 #include "worker/train/blend_position.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "worker/train/failure.h"
@@ -44,6 +45,31 @@ bool follows(const Position& position, const Dataset& set) {
   return set.train->consumed(position.consumed_samples) == in_order(position.consumed_sources, set);
 }
 
+std::map<std::string, checkpoint::SourceExtent> extents_of(const Dataset& set) {
+  std::map<std::string, checkpoint::SourceExtent> extents;
+  for (size_t i = 0; i < set.sources.size(); ++i) {
+    const data::Sampler& rows = set.train->samplers()[i];
+    extents[set.sources[i].name()] = {rows.rows(), rows.sequence_length(), set.sources[i].train_tokens()};
+  }
+  return extents;
+}
+
+// Of sources that the checkpoint knows by name.
+std::vector<std::string> other_extents(const Position& position, const Dataset& set) {
+  std::vector<std::string> lines;
+  const auto told = [](const checkpoint::SourceExtent& extent) {
+    return absl::StrCat(extent.rows, " rows of ", extent.sequence_length, " from ", extent.train_tokens, " tokens");
+  };
+  for (const auto& [name, extent] : extents_of(set)) {
+    const auto before = position.sources.find(name);
+    if (before == position.sources.end() || before->second == extent) continue;
+    lines.push_back(absl::StrCat(name, " holds ", told(extent), ", and held ", told(before->second),
+                                 " when the checkpoint was made: its samples come in another order from here on, and "
+                                 "this epoch may repeat some and leave others out"));
+  }
+  return lines;
+}
+
 std::vector<std::string> changes(const Counts& consumed, const Dataset& set) {
   std::vector<std::string> lines;
   if (!set.named) lines.emplace_back("none any more; what data.train names begins at its first sample");
@@ -75,10 +101,10 @@ absl::StatusOr<std::vector<std::string>> BlendPosition::resume(const Position& p
                           "it has consumed ", samples, " samples, but its sources ", sum_of(position.consumed_sources),
                           " of them, and its blend began behind ", start_ ? start_->samples : 0)));
   }
-  std::vector<std::string> lines;
+  std::vector<std::string> lines = other_extents(position, set);
   if (start_) set.train->begin_at(start_->samples, in_order(start_->consumed, set));
   if (!follows(position, set)) {
-    lines = changes(position.consumed_sources, set);
+    std::ranges::move(changes(position.consumed_sources, set), std::back_inserter(lines));
     start_ = checkpoint::BlendStart{samples, position.consumed_sources};
     set.train->begin_at(samples, in_order(start_->consumed, set));
   }
@@ -90,6 +116,7 @@ absl::StatusOr<std::vector<std::string>> BlendPosition::resume(const Position& p
 
 void BlendPosition::note(const Dataset& set, Position& position) const {
   position.blend_start = start_;
+  position.sources = extents_of(set);
   if (start_) position.consumed_sources = start_->consumed;
   if (!set.named) return;
   const std::vector<uint64_t> consumed = set.train->consumed(position.consumed_samples);

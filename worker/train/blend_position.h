@@ -20,9 +20,11 @@ class BlendPosition {
   // Makes the sources of `set` go on where `position` says. If they have given what follows from its samples and their
   // weights, as always while the spec stays, nothing changes. Else the spec now has other sources or weights: the new
   // blend begins here, each source goes on behind its own samples, and one that is new at its first. Returns what is
-  // different, a line a source. DATA_LOSS, class STORAGE, when the position contradicts itself.
+  // different, a line a source: also of one that goes by the same name and does not hold what it held, whose samples
+  // come in another order from here on (files of other text and equal size go unnoticed). DATA_LOSS, class STORAGE,
+  // when the position contradicts itself.
   absl::StatusOr<std::vector<std::string>> resume(const Position& position, const v1::JobSpec& spec, Dataset& set);
-  // Completes a position of consumed_samples for a checkpoint; of data whose sources have names.
+  // Completes a position of consumed_samples for a checkpoint.
   void note(const Dataset& set, Position& position) const;
 
  private:

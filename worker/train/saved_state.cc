@@ -183,8 +183,8 @@ absl::StatusOr<Position> SavedState::restore(const std::string& path, Replica& r
   if (status.ok()) status = replica.masters_changed();
   if (!status.ok()) return status;
   const checkpoint::Manifest& manifest = (*reader)->manifest();
-  return Position{manifest.step, manifest.consumed_samples, manifest.eval_loss, consumed_sources(manifest),
-                  manifest.blend_start};
+  return Position{manifest.step,        manifest.consumed_samples, manifest.eval_loss, consumed_sources(manifest),
+                  manifest.blend_start, manifest.sources};
 }
 
 absl::StatusOr<std::unique_ptr<checkpoint::WeightSource>> SavedState::open_weights(const std::string& path) const {
@@ -245,6 +245,7 @@ absl::StatusOr<checkpoint::Manifest> SavedState::describe(const Values& values, 
   info.consumed_samples = position.consumed_samples;
   info.consumed_sources = position.consumed_sources;
   info.blend_start = position.blend_start;
+  info.sources = position.sources;
   info.seed = plan_.spec().seed();
   info.optimizer = optimizer_state(values.step_state, plan_.spec().precision().compute());
   info.eval_loss = position.eval_loss;

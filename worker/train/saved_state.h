@@ -29,6 +29,7 @@ struct Position {
   std::optional<double> eval_loss;                   // Of an evaluation behind this very step; finite.
   std::map<std::string, uint64_t> consumed_sources;  // As in checkpoint::Manifest.
   std::optional<checkpoint::BlendStart> blend_start;
+  std::map<std::string, checkpoint::SourceExtent> sources;
 };
 
 // All errors are of class STORAGE, or CONFIG where the spec and a checkpoint do not fit.

@@ -1,4 +1,5 @@
 // list, describe, cancel, nodes, version, explain: one answer, one page.
+#include "client/commands/credentials.h"
 #include "client/commands/exit_codes.h"
 #include "tests/client/commands/command_test.h"
 
@@ -86,10 +87,10 @@ TEST_F(BasicTest, ExplainAnUnknownField) {
 
 TEST(ContextTest, AddressesAreChecked) {
   for (const char* good : {"127.0.0.1:7070", "head:1", "[::1]:7070", "unix:/run/telar.sock"}) {
-    EXPECT_TRUE(make_stub(good).ok()) << good;
+    EXPECT_TRUE(open_channel({.coordinator = good}, nullptr).ok()) << good;
   }
   for (const char* bad : {"", "head", ":7070", "head:", "head:0", "head:65536", "head:x"}) {
-    EXPECT_TRUE(absl::IsInvalidArgument(make_stub(bad).status())) << bad;
+    EXPECT_TRUE(absl::IsInvalidArgument(open_channel({.coordinator = bad}, nullptr).status())) << bad;
   }
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "client/commands/commands.h"
+#include "common/channel.h"
 #include "tests/client/fake_coordinator.h"
 
 namespace telar::client {
@@ -16,9 +17,11 @@ class CommandTest : public testing::Test {
   CommandTest() {
     context.options.coordinator = coordinator.address();
     context.options.timeout = Milliseconds(5000);
-    context.jobs = *make_stub(coordinator.address());
-    context.nodes = make_nodes_stub(coordinator.address());
+    context.jobs = jobs_stub();
+    context.nodes = v1::Nodes::NewStub(dial(coordinator.address()));
   }
+
+  std::unique_ptr<v1::Jobs::StubInterface> jobs_stub() const { return v1::Jobs::NewStub(dial(coordinator.address())); }
 
   // Adds a job and makes it the watched one.
   v1::Job& add_job(const std::string& id, v1::Job::State state, const std::string& label = "demo") {

@@ -131,7 +131,7 @@ TEST_F(WatchTest, PlainStepLinesComeAtABoundedRate) {
     coordinator.service.events.push_back(report);
   }
   const StillClock still;
-  Context quiet{context.options, {in, out, err}, still, interrupt, *make_stub(coordinator.address())};
+  Context quiet{context.options, {in, out, err}, still, interrupt, jobs_stub()};
   EXPECT_EQ(watch(quiet, {.job = "demo-x1"}), kOk);
   EXPECT_EQ(occurrences(err.str(), "/50  loss"), 1u) << err.str();
 }
@@ -146,7 +146,7 @@ TEST_F(WatchTest, ATerminalGetsOneLineRedrawnAndCutToItsWidth) {
                {.in = in, .out = out, .err = err, .live = true, .colour = false, .width = [] { return 40; }},
                clock,
                interrupt,
-               *make_stub(coordinator.address())};
+               jobs_stub()};
   EXPECT_EQ(watch(live, {.job = "demo-x1"}), kOk);
   const std::string shown = err.str();
   EXPECT_NE(shown.find("\r\x1b[KRUNNING  mmm"), std::string::npos) << shown;

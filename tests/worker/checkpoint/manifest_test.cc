@@ -16,6 +16,7 @@ Manifest sample() {
   Manifest manifest{.job = "projects/p/jobs/j", .epoch = 3, .step = 1200, .consumed_samples = UINT64_MAX, .seed = 7};
   manifest.optimizer = {.applied_steps = 1190, .skipped_steps = 10, .good_steps = 77, .loss_scale = 0.1};
   manifest.eval_loss = 3.1415926535897931;
+  manifest.sources = {{"books", {.rows = 9, .sequence_length = 16, .train_tokens = 160}}};
   manifest.spec_json = R"({"zeta":1,"alpha":{"x":[1,2.5,"\""]}})";
   manifest.layout = {.tp = 2, .pp = 1, .dp = 4, .zero = 1};
   manifest.files = {{"shard-00000.safetensors", 1000, 0xabc}, {"shard-00001.safetensors", uint64_t{1} << 40, 1}};

@@ -60,7 +60,12 @@ v1::RankEvent step(double loss) {
 v1::RankEvent eval_and_checkpoint(bool eval) {
   v1::RankEvent event;
   event.mutable_time()->set_seconds(1'700'000'001);
-  if (eval) event.mutable_eval()->set_loss(1.5);
+  if (eval) {
+    event.mutable_eval()->set_loss(1.5);
+    v1::SourceLoss& source = *event.mutable_eval()->add_sources();
+    source.set_name("books");
+    source.set_loss(1.25);
+  }
   if (!eval) event.mutable_checkpoint()->set_bytes(12'000'000);
   return event;
 }
@@ -104,6 +109,7 @@ TEST_F(RankMetricsTest, EvalAndCheckpoint) {
   metrics_.observe("j1", 1, 0, eval_and_checkpoint(false));
   const std::string text = page();
   EXPECT_THAT(text, HasSubstr("telar_eval_loss{job_id=\"j1\",rank=\"0\"} 1.5\n"));
+  EXPECT_THAT(text, HasSubstr("telar_eval_source_loss{job_id=\"j1\",rank=\"0\",source=\"books\"} 1.25\n"));
   EXPECT_THAT(text, HasSubstr("telar_checkpoint_saves_total{job_id=\"j1\",rank=\"0\"} 2\n"));
   EXPECT_THAT(text, HasSubstr("telar_checkpoint_bytes_total{job_id=\"j1\",rank=\"0\"} 24000000\n"));
   EXPECT_THAT(text,

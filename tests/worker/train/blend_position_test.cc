@@ -12,6 +12,7 @@ namespace telar::train {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -97,6 +98,24 @@ TEST_F(BlendPositionTest, SourcesComeAndGoAndComeBack) {
   const Position fourth = after({{"b", 1}}, third, 10);
   EXPECT_EQ(fourth.consumed_sources, (Counts{{"a", 95}, {"b", 35}, {"c", 20}}));
   EXPECT_EQ(fourth.blend_start, (checkpoint::BlendStart{140, third.consumed_sources}));
+}
+
+TEST_F(BlendPositionTest, ASourceThatHoldsSomethingElseIsNamed) {
+  const Position first = after({{"a", 3}, {"b", 1}}, {}, 100);
+  EXPECT_EQ(first.sources.at("b").sequence_length, 16u);
+  std::ofstream(root_ / "b", std::ios::app) << std::string(160, 'b');
+  const Position second = after({{"a", 3}, {"b", 1}}, first, 4);
+  EXPECT_THAT(lines_, ElementsAre(AllOf(HasSubstr("b holds "), HasSubstr("and held "), HasSubstr("another order"))));
+  EXPECT_GT(second.sources.at("b").rows, first.sources.at("b").rows);
+  EXPECT_EQ(second.sources.at("a"), first.sources.at("a"));
+  EXPECT_FALSE(second.blend_start) << "the blend stays, and each source goes on behind what it gave";
+  EXPECT_EQ(second.consumed_sources, (Counts{{"a", 78}, {"b", 26}}));
+  after({{"a", 3}, {"b", 1}}, second, 4);
+  EXPECT_THAT(lines_, IsEmpty()) << "the change was known";
+  const Position plain = after({}, {}, 8);
+  std::ofstream(root_ / "a", std::ios::app) << std::string(160, 'a');
+  after({}, plain, 8);
+  EXPECT_THAT(lines_, ElementsAre(HasSubstr("train holds ")));
 }
 
 TEST_F(BlendPositionTest, BetweenNamedSourcesAndNone) {
