@@ -243,8 +243,10 @@ def inside(kubectl):
         if not check(planted):
             wrong.append(f"a planted mistake passed: {what}")
     gpu = subprocess.run([kubectl, "kustomize", FOLDER / "overlays/gpu"], capture_output=True, text=True, check=True).stdout
-    if "nvidia.com/gpu: 8" not in gpu or "ServiceMonitor" not in gpu:
-        wrong.append("overlays/gpu asks for no GPUs, or monitors nothing")
+    for lacks in ("nvidia.com/gpu: 8", "ServiceMonitor", "--tls-cert=/tls/coordinator.pem", "--tls-cert=/tls/$(NODE_NAME).pem",
+                  "--tokens=", "secretName: telar-nodes-tls"):
+        if lacks not in gpu:
+            wrong.append(f"overlays/gpu: no {lacks}")
     print("\n".join(wrong))
     return 1 if wrong else 0
 

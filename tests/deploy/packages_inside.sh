@@ -83,6 +83,24 @@ done
 until_true 20 "the job is known as RUNNING" is_state "$job" RUNNING
 [ "$(rank_pid)" = "$rank" ] || fail "the rank did not live through it"
 
+echo "== backup and restore, as docs/operations.md has it"
+database=/var/lib/telar/coordinator/telar.db
+runuser -u telar -- sqlite3 "$database" ".backup /var/lib/telar/telar-backup.db"
+later=$(submit --set schedule.steps=5)
+later=${later##*/}
+systemctl stop telar-coordinator
+rm -rf /var/lib/telar/coordinator
+install -d -o telar -g telar -m 750 /var/lib/telar/coordinator
+install -o telar -g telar -m 640 /var/lib/telar/telar-backup.db "$database"
+rm /var/lib/telar/telar-backup.db
+systemctl start telar-coordinator
+until_true 20 "the job is known as RUNNING" is_state "$job" RUNNING
+[ "$(rank_pid)" = "$rank" ] || fail "the rank did not live through it"
+! telar describe "$later" >/dev/null 2>&1 || fail "a job that is younger than the backup is known"
+before=$(wc -l <"/var/lib/telar/runs/$job/metrics.jsonl")
+has_later_steps() { [ "$(wc -l <"/var/lib/telar/runs/$job/metrics.jsonl")" -gt $((before + 3)) ]; }
+until_true 20 "the job goes on" has_later_steps
+
 echo "== remove"
 dpkg --remove telar-worker-cuda >/dev/null 2>&1 || true
 dpkg --remove telar-worker >dpkg.log 2>&1 || { cat dpkg.log; fail "dpkg --remove"; }

@@ -61,7 +61,7 @@ slurmd -D >/dev/null 2>&1 &
 until_true 20 sh -c 'timeout 2 sinfo --noheader --format=%T | grep -q idle' || skip "slurmctld or slurmd does not start"
 
 for i in $(seq 400); do echo "$i bottles of beer on the wall, $i bottles of beer."; done >"$work/text.txt"
-export TELAR_BIN=$bin TELAR_WORKER_OPTIONS='--device-kind cpu --cpu-devices 2' TELAR_LOCAL=$work
+export TELAR_BIN=$bin TELAR_CA=$root/deploy/dev-ca.sh TELAR_WORKER_OPTIONS='--device-kind cpu --cpu-devices 2' TELAR_LOCAL=$work
 # submit NAME [option of sbatch]... -- [option of telar submit]...: the id of the Slurm job; its output is NAME.out.
 submit() {
   local name=$1 options=()

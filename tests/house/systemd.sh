@@ -31,7 +31,7 @@ for unit in telar-coordinator telar-worker; do
   while IFS='=' read -r name value; do
     grep -q "^Environment=.*\b$name=" "$work/$unit.service" || { echo "$env: $name is unknown to $unit.service"; exit 1; }
     # What is commented out is said to be the unit's value; TELAR_OPTIONS has an example.
-    [ "$name" = TELAR_OPTIONS ] || grep -q "^Environment=.*\b$name=$value\b" "$work/$unit.service" ||
+    [ "$name" = TELAR_OPTIONS ] || grep -qE "^Environment=(.* )?$name=$value( |\$)" "$work/$unit.service" ||
       { echo "$env: $name is not $value in $unit.service"; exit 1; }
   done < <(grep -E '^#?[A-Z_]+=' "$env" | tr -d '#')
 done
