@@ -62,7 +62,8 @@ std::function<bool(Options&, const std::string&)> size(uint64_t Options::*member
 const std::vector<Flag>& flags() {
   static const std::vector<Flag> kFlags = {
       {"listen", "HOST:PORT", "address of the gRPC services (127.0.0.1:7070)", text(&Options::listen)},
-      {"http", "HOST:PORT", "address of /metrics, /sd/workers, /healthz, /readyz (127.0.0.1:7071)", text(&Options::http)},
+      {"http", "HOST:PORT", "address of /metrics, /sd/workers, /healthz, /readyz (127.0.0.1:7071)",
+       text(&Options::http)},
       {"advertise", "HOST:PORT", "where ranks on other machines reach --listen", text(&Options::advertise)},
       {"data", "DIR", "database and logs; $STATE_DIRECTORY when unset", text(&Options::data)},
       {"run-root", "DIR", "checkpoints and metrics of jobs, seen by every worker (DATA/runs)",

@@ -86,7 +86,7 @@ until_true 20 "the job is known as RUNNING" is_state "$job" RUNNING
 echo "== backup and restore, as docs/operations.md has it"
 database=/var/lib/telar/coordinator/telar.db
 runuser -u telar -- sqlite3 "$database" ".backup /var/lib/telar/telar-backup.db"
-later=$(submit --set schedule.steps=5)
+later=$(submit)
 later=${later##*/}
 systemctl stop telar-coordinator
 rm -rf /var/lib/telar/coordinator
