@@ -36,8 +36,7 @@ StandardOutput=file:/srv/test/said
 StandardError=inherit
 UNIT
   mount -t overlay overlay -o "lowerdir=/,upperdir=$upper,workdir=$folder/tmp/work" "$root"
-  # A machine without a host name of its own in /etc has no name inside.
-  timeout 300 systemd-nspawn --quiet --register=no --keep-unit --private-network --console=pipe --directory "$root" --hostname testbed \
+  timeout 300 systemd-nspawn --quiet --register=no --keep-unit --private-network --console=pipe --directory "$root" \
     --boot systemd.unit=telar-test-bed.service systemd.show_status=no systemd.mask=systemd-journal-flush.service \
     >"$folder/console" 2>&1 </dev/null || true
   cat "$upper/srv/test/said" 2>/dev/null

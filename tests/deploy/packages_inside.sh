@@ -45,6 +45,10 @@ done
 [ "$(page http://127.0.0.1:7072/readyz)" = ready ] || fail "the worker's /readyz"
 until_true 10 "the node is READY" sh -c 'telar nodes --no-headers | grep -q READY'
 
+before=$(main_pid telar-coordinator)
+systemctl reload telar-coordinator
+[ "$(main_pid telar-coordinator)" = "$before" ] || fail "a reload restarts the coordinator"
+
 echo "== train, restart, upgrade"
 for i in $(seq 400); do echo "$i bottles of beer on the wall, $i bottles of beer."; done >/srv/text.txt
 submit() {
