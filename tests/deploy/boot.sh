@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced: boot SCRIPT [FILE]... starts a systemd of its own over a copy of this machine's files and runs SCRIPT there as a
 # service; the FILEs lie in /srv/test with it. Its output comes out, its status is returned. What it wrote is in $upper.
 # Nothing of it outlives the call or touches this machine: all writes go to a tmpfs in a mount namespace, the network is

@@ -76,11 +76,11 @@ submit() {
 }
 ended() { ! timeout 5 squeue --noheader --jobs="$1" 2>/dev/null | grep -q .; }
 exit_code() { scontrol show job "$1" | sed -n 's/.*ExitCode=\([0-9]*\):.*/\1/p'; }
+nothing_left() { ! pgrep telar- && [ ! -e "$work/telar-$1" ]; }
 check_end() {  # check_end ID NAME CODE
   until_true 60 ended "$1" || fail "$2 does not end"
   [ "$(exit_code "$1")" = "$3" ] || fail "$2 ended with $(exit_code "$1"), not $3: $(cat "$work/$2.out")"
-  ! pgrep telar- || fail "$2 left processes"
-  ! compgen -G "$work/telar-$1/../telar-$1/spawner*" >/dev/null || fail "$2 left the worker's folder"
+  until_true 5 nothing_left "$1" || fail "$2 left processes or the worker's folder: $(pgrep --list-full telar-)"
 }
 steps_done() { cat "$work/home"/runs/*/metrics.jsonl 2>/dev/null | grep -c '"grad_norm"'; }
 has_steps() { [ "$(steps_done)" -gt 5 ]; }
@@ -110,8 +110,9 @@ until_true 60 has_more_steps || fail "the job does not go on"
 scancel --batch --signal=USR1 "$again"
 waits_again() { scontrol show job "$again" | grep -q 'JobState=PENDING' && scontrol show job "$again" | grep -q 'Restarts=1'; }
 until_true 60 waits_again || fail "Slurm does not start it again: $(scontrol show job "$again")"
-scontrol update jobid="$again" starttime=now  # Slurm would wait two minutes.
+scontrol update jobid="$again" starttime=now+3seconds  # Slurm would wait two minutes, as it still holds the ended job's credential.
 check_end "$again" again 0
+! grep -q 'node restart' "$work/again.out" || fail "an allocation's end costs the job a restart"
 [ "$(find "$work/home/runs" -mindepth 1 -maxdepth 1 | wc -l)" = 1 ] || fail "a second job was made"
 [ "$(steps_done)" = "$steps" ] || fail "steps are missing or there twice: $(steps_done)"
 echo "slurm: all well"
