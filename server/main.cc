@@ -126,6 +126,7 @@ int run(const Options& options) {
                                          .receipt_deadline = options.receipt_deadline,
                                          .queues = *queues,
                                          .patience = options.gang_patience,
+                                         .grow_after = options.grow_after,
                                          .allowed_roots = options.security.allowed_roots},
                                         &clock, store->get(), &logs, &metrics);
   if (!manager.ok()) return refuse(kStoreUnusable, manager.status());

@@ -32,6 +32,7 @@ struct Options {
   uint64_t log_total_bytes = 0;  // No limit.
   std::string queues;            // File of the queues; empty: only "default".
   std::chrono::milliseconds gang_patience{300'000};
+  std::chrono::milliseconds grow_after{300'000};
   std::string log_level = "info";
   std::string port_file;  // {"listen": "host:port", "http": "host:port"} once both are bound.
   std::string reflection = "auto";

@@ -22,7 +22,8 @@ std::string page_field(const std::string& name, const std::string& value) {
 std::string placement_table(const v1::Job& job) {
   if (job.placement().empty()) return "";
   const v1::ParallelSpec& parallel = job.spec().parallel();
-  const uint32_t tensor = std::max(1u, parallel.tensor()), data = std::max(1u, parallel.data());
+  const uint32_t replicas = job.data_parallel() > 0 ? job.data_parallel() : parallel.data();
+  const uint32_t tensor = std::max(1u, parallel.tensor()), data = std::max(1u, replicas);
   Table table({"RANK", "PP", "DP", "TP", "NODE", "DEVICE", "STATE", "PID", "EXIT", "MESSAGE"});
   for (const v1::RankPlacement& one : job.placement()) {
     const std::string device = absl::StrCat(absl::AsciiStrToLower(v1::ResourceSpec::Kind_Name(one.device().kind())),

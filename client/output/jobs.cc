@@ -14,6 +14,13 @@ std::string step_of(const v1::Progress& progress) {
   return progress.total_steps() == 0 ? "-" : absl::StrCat(progress.step(), "/", progress.total_steps());
 }
 
+// An elastic job may have fewer, or more, than it asks for.
+uint32_t devices_of(const v1::Job& job) {
+  const v1::ParallelSpec& parallel = job.spec().parallel();
+  return job.data_parallel() > 0 ? job.data_parallel() * parallel.tensor() * parallel.pipeline()
+                                 : job.spec().resources().devices();
+}
+
 }  // namespace
 
 std::string jobs_table(const v1::ListJobsResponse& jobs, bool wide, bool header, int64_t now_seconds) {
@@ -37,7 +44,7 @@ std::string jobs_table(const v1::ListJobsResponse& jobs, bool wide, bool header,
       row.insert(row.end(),
                  {progress.step() > 0 ? mfu(progress) : "-",
                   progress.eta_seconds() > 0 && !is_terminal(job.state()) ? duration(progress.eta_seconds()) : "-",
-                  absl::StrCat(job.spec().resources().devices()), absl::StrCat(nodes.size()), absl::StrCat(job.epoch()),
+                  absl::StrCat(devices_of(job)), absl::StrCat(nodes.size()), absl::StrCat(job.epoch()),
                   absl::StrCat(job.restarts() + job.node_restarts()),
                   or_dash(one_line(job.spec().scheduling().queue())), absl::StrCat(job.spec().scheduling().priority()),
                   or_dash(waiting_reason(job)), or_dash(one_line(job.message()))});

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/errors.h"
+#include "server/jobs/elastic.h"
 #include "worker/plan/paths.h"
 #include "worker/plan/resolve.h"
 
@@ -94,9 +95,10 @@ void check_spec(v1::CreateJobRequest& request, const cluster::Cluster& cluster, 
 
 absl::Status check_room(const v1::JobSpec& spec, const cluster::Cluster& cluster, const SchedulingContext& context) {
   if (spec.resources().wait_for_capacity()) return absl::OkStatus();
+  const v1::JobSpec least = least_shape(spec);
   const std::pair<const char*, std::string> shortages[] = {
-      {"INSUFFICIENT_DEVICES", too_few_devices(spec.resources(), cluster)},
-      {"INSUFFICIENT_ROOM", too_little_room(spec, cluster)},
+      {"INSUFFICIENT_DEVICES", too_few_devices(least.resources(), cluster)},
+      {"INSUFFICIENT_ROOM", too_little_room(least, cluster)},
       {"INSUFFICIENT_NODES", too_few_nodes(spec, cluster)},
       {"QUOTA_EXCEEDED", too_small_quota(spec, context)}};
   std::string reason, text;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "server/jobs/elastic.h"
 #include "server/jobs/receipts.h"
 #include "server/jobs/transitions.h"
 
@@ -41,7 +42,7 @@ std::chrono::milliseconds stop_grace(const JobRecord& record, std::chrono::milli
 v1::RankPlan rank_plan(const JobRecord& record, uint32_t rank, const std::string& rendezvous_address,
                        const std::string& listen_host) {
   const v1::Job& job = record.job();
-  const v1::JobSpec& spec = job.spec();
+  const v1::JobSpec spec = current_shape(record);
   v1::RankPlan plan;
   plan.set_job(job.name());
   plan.set_job_uid(job.uid());

@@ -26,4 +26,22 @@ void set_condition(Draft& draft, const std::string& type, const std::string& sub
   draft.touch();
 }
 
+void set_condition(Draft& draft, const std::string& type, const std::string& message) {
+  set_condition(draft, type, "", message);
+}
+
+bool has_condition(const v1::Job& job, const std::string& type) {
+  return std::any_of(job.conditions().begin(), job.conditions().end(),
+                     [&](const v1::Condition& one) { return one.type() == type; });
+}
+
+void clear_condition(Draft& draft, const std::string& type) {
+  if (!has_condition(draft.job(), type)) return;
+  auto& conditions = *draft.job().mutable_conditions();
+  conditions.erase(std::remove_if(conditions.begin(), conditions.end(),
+                                  [&](const v1::Condition& one) { return one.type() == type; }),
+                   conditions.end());
+  draft.touch();
+}
+
 }  // namespace telar::server::jobs

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/cluster/times.h"
+#include "server/jobs/conditions.h"
 #include "server/jobs/receipts.h"
 #include "server/jobs/restart_policy.h"
 #include "server/jobs/transitions.h"
@@ -86,24 +87,22 @@ bool all_run(const JobRecord& record) {
 
 void queue_again(Draft& draft, const Verdict& verdict) {
   Job& job = draft.job();
+  const std::chrono::seconds delay = count_restart(draft.record(), verdict);
   std::string reason;
-  std::chrono::seconds delay(0);
   switch (verdict.budget) {
     case Budget::kNone:
       reason = absl::StrCat("goes on after ", verdict.message);
       break;
     case Budget::kOwn:
-      job.set_restarts(job.restarts() + 1);
-      delay = backoff(job.spec().restart().backoff_seconds(), job.restarts());
       reason = absl::StrCat("restart ", job.restarts(), " of ", job.spec().restart().max_restarts(), " after ",
                             verdict.message);
       break;
     case Budget::kNode:
-      job.set_node_restarts(job.node_restarts() + 1);
       reason = absl::StrCat("node restart ", job.node_restarts(), " of ", job.spec().restart().max_node_restarts(),
                             " after ", verdict.message);
       break;
   }
+  clear_condition(draft, "STRAGGLER");
   *job.mutable_retry_time() = cluster::to_timestamp(draft.now() + delay);
   draft.transition(Job::QUEUED, reason);
   draft.note_restart(verdict.failure_class);
@@ -249,6 +248,12 @@ void lose(Draft& draft, uint32_t rank) {
     place.set_message("the lease of its node ran out");
     add_failure(draft, rank, v1::NODE_LOST, place.message());
   }
+  draft.touch();
+}
+
+void hang(Draft& draft, uint32_t rank, bool of_node, const std::string& message) {
+  add_failure(draft, rank, v1::HANG, message);
+  draft.record().mutable_failures()->rbegin()->set_of_node(of_node);
   draft.touch();
 }
 

@@ -26,6 +26,8 @@ void observe_absence(Draft& draft, uint32_t rank);
 // The lease of the rank's node ran out. An exited rank sends nothing more; any other is LOST.
 void lose(Draft& draft, uint32_t rank);
 
+// The gang hangs because of this rank. `of_node`: by no fault of the job.
+void hang(Draft& draft, uint32_t rank, bool of_node, const std::string& message);
 // The rank's device failed: so does the rank, whatever its process does.
 void fail_device(Draft& draft, uint32_t rank, const std::string& message);
 

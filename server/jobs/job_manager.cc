@@ -36,7 +36,8 @@ JobManager::JobManager(JobOptions options, const Clock* clock, store::Store* sto
       observer_(observer),
       cluster_(clock, options_.lease),
       next_version_(static_cast<uint64_t>(
-          std::chrono::duration_cast<std::chrono::microseconds>(clock->wall().time_since_epoch()).count())) {}
+          std::chrono::duration_cast<std::chrono::microseconds>(clock->wall().time_since_epoch()).count())),
+      hangs_(options_.flight_patience) {}
 
 absl::StatusOr<std::unique_ptr<JobManager>> JobManager::open(JobOptions options, const Clock* clock,
                                                              store::Store* store, store::LogStore* logs,
@@ -105,6 +106,7 @@ void JobManager::apply(const JobRecord& before, const JobRecord& after) {
   } else {
     placed_.erase(id);
     stops_.erase(id);
+    hangs_.forget(id);
     cluster_.release(job.name());
   }
   if (assignments_differ(before, after)) {
@@ -242,6 +244,8 @@ JobManager::Census JobManager::census() const {
   for (const auto& [id, record] : jobs_) {
     ++census.states[record.job().state()];
     if (!terminal(record.job().state())) census.live.push_back(record.job());
+    if (const double ratio = hangs_.straggler_ratio(id); ratio > 0)
+      census.straggler_ratios[record.job().name()] = ratio;
   }
   census.metrics_addresses = cluster_.metrics_addresses();
   return census;

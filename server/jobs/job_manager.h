@@ -22,6 +22,7 @@
 #include "server/jobs/dependencies.h"
 #include "server/jobs/device_watch.h"
 #include "server/jobs/draft.h"
+#include "server/jobs/hang_watch.h"
 #include "server/jobs/queue.h"
 #include "server/jobs/waiting.h"
 #include "server/store/log_store.h"
@@ -39,8 +40,10 @@ struct JobOptions {
   std::chrono::milliseconds stop_grace{15'000};        // From SIGTERM to SIGKILL, where the job does not say.
   std::chrono::milliseconds receipt_deadline{60'000};  // From the last rank's end to the last node's receipt.
   std::vector<QueueConfig> queues = {{.name = kDefaultQueue}};
-  std::chrono::milliseconds patience{300'000};  // See RoundInput.
-  std::vector<std::string> allowed_roots;       // What specs may name paths below; empty: anything.
+  std::chrono::milliseconds patience{300'000};       // See RoundInput.
+  std::chrono::milliseconds flight_patience{5'000};  // For the flight records of a gang that hangs.
+  std::chrono::milliseconds grow_after{300'000};     // A shrunk job runs at least so long before it starts larger.
+  std::vector<std::string> allowed_roots;            // What specs may name paths below; empty: anything.
 };
 
 // Told of what only counters keep. Called under the manager's lock: be quick, call nothing back.
@@ -49,6 +52,8 @@ class Observer {
   virtual ~Observer() = default;
   virtual void on_restart(v1::FailureClass cause) = 0;  // UNSPECIFIED: interrupted from outside.
   virtual void on_placed(double queue_seconds) = 0;
+  virtual void on_hang(bool named) = 0;  // It is known which rank the others wait for.
+  virtual void on_straggler() = 0;       // A job has other slow ranks than before.
 };
 
 // A piece of a job's history.
@@ -100,6 +105,8 @@ class JobManager {
   uint64_t assignments_version(const std::string& node) const;
   absl::StatusOr<v1::AppendLogResponse> append_log(const v1::AppendLogRequest& request);
   absl::StatusOr<v1::ReportEventsResponse> report_events(const v1::ReportEventsRequest& request);
+  // What was asked for in assignments().
+  absl::Status report_flight(const v1::ReportFlightRequest& request);
   // The keys through which the ranks of an epoch meet; durable, so that a gang goes on meeting after a restart of the
   // coordinator. FAILED_PRECONDITION (STALE_EPOCH) unless the epoch is the job's current one, and not being ended.
   absl::Status put_key(const std::string& job, uint64_t epoch, const std::string& key, const std::string& value);
@@ -127,6 +134,8 @@ class JobManager {
     std::map<v1::Job::State, uint64_t> states;
     std::vector<v1::Job> live;  // Not terminal.
     std::vector<std::string> metrics_addresses;
+    // By name of a live job: the largest own time of a rank over the gang's median, where it is known.
+    std::map<std::string, double> straggler_ratios;
   };
   Census census() const;
 
@@ -177,6 +186,15 @@ class JobManager {
   void give_up_receipts();
   // After bytes of a log came or were given up: says on the job how many are missing, if any are.
   absl::Status note_missing_log(const v1::AppendLogRequest& request);
+  // Hangs, stragglers, elastic jobs: job_manager_hang.cc.
+  void hear_paces(const v1::HeartbeatRequest& request);
+  void add_flight_wishes(const std::string& node, v1::HeartbeatResponse& response) const;
+  bool look_after_gangs();  // False: it is too soon for another look.
+  void judge_hang(const std::string& id);
+  void note_stragglers(const std::string& id);
+  void grow_shrunk();
+  // With how many replicas a job that runs would be placed if it were in the queue instead; 0: not at all.
+  uint32_t replicas_if_queued(const JobRecord& record);
   void expire_leases();
   // Time limits, drains, and dependencies that cannot hold any more.
   void enforce();
@@ -218,6 +236,8 @@ class JobManager {
   };
   std::map<std::string, StopTold> stops_;          // Job id -> who was told to stop.
   std::map<std::string, Clock::Steady> retry_at_;  // Job id -> not before; retry_time, whatever happens to the wall's.
+  HangWatch hangs_;
+  std::optional<Clock::Steady> looked_after_, looked_for_growth_;  // Gangs; shrunk ones.
 };
 
 }  // namespace telar::server::jobs

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/cluster/times.h"
 #include "server/jobs/dependencies.h"
+#include "server/jobs/elastic.h"
 #include "server/jobs/epoch.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/restart_policy.h"
@@ -25,7 +26,10 @@ void JobManager::tick() {
   expire_leases();
   give_up_receipts();
   enforce();
+  const bool looked = look_after_gangs();
   place_queued();
+  if (looked) grow_shrunk();  // Behind the queue: what waits comes first.
+  if (looked) grow_shrunk();  // Behind the queue: what waits comes first.
 }
 
 void JobManager::expire_leases() {
@@ -89,7 +93,9 @@ void JobManager::plan_retry(const JobRecord& before, const JobRecord& after) {
     retry_at_.erase(id);
   } else if (before.job().state() != v1::Job::QUEUED) {
     const Clock::Steady::duration left = cluster::to_wall(job.retry_time()) - clock_->wall();
-    const Clock::Steady::duration most = backoff(job.spec().restart().backoff_seconds(), job.restarts());
+    const uint32_t first = job.spec().restart().backoff_seconds();
+    const Clock::Steady::duration most =
+        std::max(backoff(first, job.restarts()), backoff(first, job.without_progress()));
     retry_at_[id] = clock_->now() + std::min(left, most);
   }
 }
@@ -221,6 +227,7 @@ void JobManager::start(const Start& start, RoundView& view) {
   for (const uint32_t device : start.devices) slots.push_back(cluster_.slot(view.inventory, device));
   Draft draft = draft_of(start.id);
   begin_epoch(draft, slots);
+  note_shape(draft, slots.size());
   if (absl::Status status = commit(draft); !status.ok()) {
     spdlog::error("job {}: cannot record its placement: {}", start.id, std::string(status.message()));
     return;
@@ -241,6 +248,7 @@ void JobManager::try_out(const JobRecord& record, v1::Job& job) {
   line_.remove(record.order());
   for (const Start& start : view.result.starts) {
     if (start.order != record.order()) continue;
+    job.set_data_parallel(replicas_of(job.spec(), start.devices.size()));
     for (const uint32_t device : start.devices) {
       const cluster::Slot slot = cluster_.slot(view.inventory, device);
       v1::RankPlacement* place = job.add_placement();

@@ -124,6 +124,7 @@ absl::Status JobManager::heartbeat(const v1::HeartbeatRequest& request) {
     if (!draft.changed()) continue;
     if (absl::Status status = commit(draft); !status.ok()) return status;
   }
+  hear_paces(request);
   if (first) changes_.notify();  // Its devices may be given out from now on.
   return absl::OkStatus();
 }
@@ -149,6 +150,7 @@ v1::HeartbeatResponse JobManager::assignments(const std::string& node) {
       told.at.emplace(node, clock_->now());
     }
   }
+  add_flight_wishes(node, response);
   return response;
 }
 

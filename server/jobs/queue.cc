@@ -4,7 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/cluster/times.h"
+#include "server/jobs/blame.h"
 #include "server/jobs/draft.h"
+#include "server/jobs/elastic.h"
 
 namespace telar::server::jobs {
 namespace {
@@ -48,6 +50,7 @@ std::string Request::key() const {
     absl::StrAppend(&key, "/", shape.tensor, ",", shape.data, ",", shape.pipeline, ",", shape.shard,
                     shape.tensor_across_domains ? "t" : "");
   }
+  for (const std::string& node : avoided) absl::StrAppend(&key, "a", sized(node));
   return absl::StrCat(key, "|", nodes_key());
 }
 
@@ -55,9 +58,10 @@ Request request_of(const JobRecord& record) {
   const v1::JobSpec& spec = record.job().spec();
   Request request;
   request.kind = spec.resources().kind();
-  request.shapes = {cluster::shape_of(spec)};
+  request.shapes = shapes_of(spec);
   request.labels = {spec.scheduling().node_labels().begin(), spec.scheduling().node_labels().end()};
   request.excluded = {spec.scheduling().exclude_nodes().begin(), spec.scheduling().exclude_nodes().end()};
+  request.avoided = avoided_nodes(record);
   request.spares = record.lost_node();
   return request;
 }

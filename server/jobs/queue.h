@@ -35,6 +35,7 @@ struct Request {
   std::vector<cluster::GangShape> shapes;  // Any of them will do, the first that fits is taken; smallest last.
   std::map<std::string, std::string> labels;
   std::set<std::string> excluded;  // Nodes.
+  std::set<std::string> avoided;   // Nodes, too: only where it does not go without.
   bool spares = false;             // It lost a node: spare ones are for it, too.
 
   uint32_t devices() const { return shapes.front().world(); }

@@ -70,10 +70,12 @@ std::optional<std::vector<uint32_t>> Room::place(const Request& request, uint32_
   const Filter& nodes = filter(request);
   for (const cluster::GangShape& shape : request.shapes) {
     if (shape.world() > most) continue;
-    for (const bool spares : {false, true}) {
-      if (spares && !request.spares) continue;
-      const auto may_here = [&](uint32_t device) {
-        return (spares || !inventory_.nodes[inventory_.devices[device].node].spare) && may(device);
+    for (const auto& [avoided, spares] : {std::pair(false, false), {false, true}, {true, false}, {true, true}}) {
+      if ((spares && !request.spares) || (avoided && request.avoided.empty())) continue;
+      const auto may_here = [&, avoided = avoided, spares = spares](uint32_t device) {
+        const Inventory::Node& node = inventory_.nodes[inventory_.devices[device].node];
+        if (node.spare && !spares) return false;
+        return (avoided || request.avoided.empty() || request.avoided.count(node.name) == 0) && may(device);
       };
       FitCounter counter(inventory_.domains, shape);
       for (uint32_t device = 0; device < owner_.size() && !counter.fits(); ++device) {

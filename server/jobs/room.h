@@ -47,7 +47,8 @@ class Room {
     const cluster::Inventory::Device& one = inventory_.devices[device];
     return one.kind == request.kind && owner_[device] != kClosed && nodes[one.node];
   }
-  // On the devices for which `may` says so; spare nodes only where it does not go without.
+  // On the devices for which `may` says so; in the largest shape that fits; nodes that the job avoids, and spare ones,
+  // only where it does not go without.
   template <typename May>
   std::optional<std::vector<uint32_t>> place(const Request& request, uint32_t most, const May& may);
   template <typename May>

@@ -115,6 +115,12 @@ grpc::Status ClusterService::ReportEvents(grpc::ServerContext*, const v1::Report
   return answer(manager_->report_events(*request), response);
 }
 
+grpc::Status ClusterService::ReportFlight(grpc::ServerContext*, const v1::ReportFlightRequest* request,
+                                          v1::ReportFlightResponse*) {
+  const CallTimer timer(metrics_, "ReportFlight");
+  return to_grpc(manager_->report_flight(*request));
+}
+
 grpc::Status RendezvousService::PutKey(grpc::ServerContext*, const v1::PutKeyRequest* request, v1::PutKeyResponse*) {
   const CallTimer timer(metrics_, "PutKey");
   return to_grpc(rendezvous_->put(request->job(), request->epoch(), request->key(), request->value()));

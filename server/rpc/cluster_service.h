@@ -22,6 +22,8 @@ class ClusterService final : public v1::Cluster::Service {
                          v1::AppendLogResponse* response) override;
   grpc::Status ReportEvents(grpc::ServerContext* context, const v1::ReportEventsRequest* request,
                             v1::ReportEventsResponse* response) override;
+  grpc::Status ReportFlight(grpc::ServerContext* context, const v1::ReportFlightRequest* request,
+                            v1::ReportFlightResponse* response) override;
 
  private:
   jobs::JobManager* const manager_;

@@ -7,6 +7,7 @@
 #include "common/process.h"
 #include "common/version.h"
 #include "server/auth/caller.h"
+#include "server/jobs/elastic.h"
 #include "server/jobs/transitions.h"
 #include "server/rpc/answer.h"
 
@@ -51,7 +52,7 @@ struct LogPosition {
 
 absl::Status check_log_request(const v1::ReadLogRequest& request, const v1::Job& job) {
   std::vector<Violation> found;
-  const uint32_t ranks = job.spec().resources().devices();
+  const uint32_t ranks = jobs::most_ranks(job.spec());
   if (request.rank() >= ranks) {
     found.push_back({"rank", absl::StrCat(request.rank(), " is not below ", ranks, ", the number of ranks")});
   }

@@ -45,23 +45,27 @@ void add_jobs(const jobs::JobManager::Census& census, std::vector<MetricFamily>&
   MetricFamily info = gauge_family("telar_job_info", "Constant 1; what a live job is");
   MetricFamily states = gauge_family("telar_job_state", "1 for the state that a live job is in");
   MetricFamily steps = gauge_family("telar_job_step", "Optimizer steps done by a live job");
+  MetricFamily ratios = gauge_family(
+      "telar_job_straggler_ratio", "Largest own time of a rank over its gang's median, of live jobs where it is known");
+  for (const auto& [name, ratio] : census.straggler_ratios) add(ratios, {{"job_id", jobs::job_id(name)}}, ratio);
   for (const v1::Job& job : census.live) {
     const std::string id = jobs::job_id(job.name());
     const v1::ParallelSpec& parallel = job.spec().parallel();
+    const uint32_t replicas = job.data_parallel() > 0 ? job.data_parallel() : parallel.data();
     add(info,
         {{"job_id", id},
          {"name", job.spec().name()},
          {"model", job.spec().model().preset()},
-         {"devices", std::to_string(job.spec().resources().devices())},
+         {"devices", std::to_string(replicas * parallel.tensor() * parallel.pipeline())},
          {"kind", jobs::kind_name(job.spec().resources().kind())},
-         {"dp", std::to_string(parallel.data())},
+         {"dp", std::to_string(replicas)},
          {"tp", std::to_string(parallel.tensor())},
          {"pp", std::to_string(parallel.pipeline())}},
         1);
     add(states, {{"job_id", id}, {"state", v1::Job::State_Name(job.state())}}, 1);
     add(steps, {{"job_id", id}}, static_cast<double>(job.progress().step()));
   }
-  for (MetricFamily* family : {&counts, &info, &states, &steps}) out.push_back(std::move(*family));
+  for (MetricFamily* family : {&counts, &info, &states, &steps, &ratios}) out.push_back(std::move(*family));
 }
 
 void add_nodes(const std::vector<v1::Node>& nodes, std::vector<MetricFamily>& out) {
@@ -94,6 +98,15 @@ Metrics::Metrics()
                     .Name("telar_job_restarts_total")
                     .Help("Restarts of jobs by the failure class that caused them")
                     .Register(registry_)),
+      hangs_(BuildCounter()
+                 .Name("telar_job_hangs_total")
+                 .Help("Gangs that hung; named: it is known which rank the others waited for")
+                 .Register(registry_)),
+      stragglers_(BuildCounter()
+                      .Name("telar_job_stragglers_total")
+                      .Help("Times that a job got other slow ranks than before")
+                      .Register(registry_)
+                      .Add({})),
       calls_(BuildHistogram().Name("telar_rpc_seconds").Help("Time to answer a call, by method").Register(registry_)),
       queue_wait_(BuildHistogram()
                       .Name("telar_queue_wait_seconds")
@@ -120,10 +133,13 @@ Metrics::Metrics()
   for (int cause = 0; cause < v1::FailureClass_ARRAYSIZE; ++cause) {
     restarts_.Add({{"reason", reason_of(static_cast<v1::FailureClass>(cause))}});
   }
+  for (const char* named : {"true", "false"}) hangs_.Add({{"named", named}});
 }
 
 void Metrics::on_restart(v1::FailureClass cause) { restarts_.Add({{"reason", reason_of(cause)}}).Increment(); }
 void Metrics::on_placed(double queue_seconds) { queue_wait_.Observe(queue_seconds); }
+void Metrics::on_hang(bool named) { hangs_.Add({{"named", named ? "true" : "false"}}).Increment(); }
+void Metrics::on_straggler() { stragglers_.Increment(); }
 void Metrics::on_commit(double seconds) { commits_.Observe(seconds); }
 void Metrics::on_call(const std::string& method, double seconds) {
   calls_.Add({{"method", method}}, kCallSeconds).Observe(seconds);

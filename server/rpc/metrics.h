@@ -22,6 +22,8 @@ class Metrics final : public jobs::Observer {
 
   void on_restart(v1::FailureClass cause) override;
   void on_placed(double queue_seconds) override;
+  void on_hang(bool named) override;
+  void on_straggler() override;
   void on_commit(double seconds);
   void on_missing_log(uint64_t bytes) { missing_log_.Increment(static_cast<double>(bytes)); }
   void on_call(const std::string& method, double seconds);
@@ -36,6 +38,8 @@ class Metrics final : public jobs::Observer {
  private:
   prometheus::Registry registry_;
   prometheus::Family<prometheus::Counter>& restarts_;
+  prometheus::Family<prometheus::Counter>& hangs_;
+  prometheus::Counter& stragglers_;
   prometheus::Family<prometheus::Histogram>& calls_;
   prometheus::Histogram& queue_wait_;
   prometheus::Histogram& commits_;

@@ -65,6 +65,13 @@ class FakeCoordinator final : public v1::Cluster::Service {
     ++version_;
     changed_.notify_all();
   }
+  // Asks for the flight records of these ranks with every answer.
+  void wish(std::vector<v1::FlightWish> flights) {
+    const std::lock_guard lock(mutex_);
+    flights_ = std::move(flights);
+    ++version_;
+    changed_.notify_all();
+  }
   // Heartbeats are taken, and not answered.
   void fall_silent(bool silent) {
     const std::lock_guard lock(mutex_);
@@ -112,6 +119,7 @@ class FakeCoordinator final : public v1::Cluster::Service {
     const auto found = outputs_.find({epoch, rank});
     return found == outputs_.end() ? kNone : found->second;
   }
+  const std::vector<v1::ReportFlightRequest>& flight_reports() const { return flight_reports_; }
   const std::vector<v1::RegisterNodeRequest>& registrations() const { return registrations_; }
   const std::vector<v1::HeartbeatRequest>& heartbeats() const { return heartbeats_; }
   template <typename Function>
@@ -195,10 +203,19 @@ class FakeCoordinator final : public v1::Cluster::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status ReportFlight(grpc::ServerContext*, const v1::ReportFlightRequest* request,
+                            v1::ReportFlightResponse*) override {
+    const std::lock_guard lock(mutex_);
+    flight_reports_.push_back(*request);
+    changed_.notify_all();
+    return grpc::Status::OK;
+  }
+
   v1::HeartbeatResponse answer() const {  // With mutex_ held.
     v1::HeartbeatResponse response;
     response.set_version(version_);
     response.mutable_assignments()->Assign(assignments_.begin(), assignments_.end());
+    response.mutable_flights()->Assign(flights_.begin(), flights_.end());
     return response;
   }
 
@@ -207,6 +224,8 @@ class FakeCoordinator final : public v1::Cluster::Service {
   bool stopping_ = false, silent_ = false;
   uint64_t version_ = 1;
   std::vector<v1::Assignment> assignments_;
+  std::vector<v1::FlightWish> flights_;
+  std::vector<v1::ReportFlightRequest> flight_reports_;
   std::set<uint64_t> ended_;
   bool full_ = false;
   std::map<RankId, Output> outputs_;

@@ -10,6 +10,8 @@
 //   partial        half an event line                          keeps the log open; its pid is in <dir>/grandchild
 //   fail:CLASS:TEXT  RankFailure                 finish        RankFinished
 //   exit:N | abort | hang                        environment   all of it, into the log
+//   flight         a flight file with a call of group "world.0" that is over and one that is under way
+//   paced:N:MS     N steps of 2 ms and then MS ms of its own; it has waited for peers in all that is left of 10 ms
 //   lines:N        N numbered log lines          hold:FILE     opens it and keeps it open, children too
 //   escape         a grandchild in a session of its own that has dropped the environment; its pid is in <dir>/escaped
 #include <fcntl.h>
@@ -20,6 +22,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <sstream>
 #include <string>
 
@@ -27,6 +30,7 @@
 #include <google/protobuf/util/time_util.h>
 
 #include "telar/v1/rank.pb.h"
+#include "worker/flight/recorder.h"
 
 namespace {
 
@@ -98,6 +102,29 @@ class FakeRank {
     event.mutable_finished()->set_interrupted(true);
     emit(event);
     exit(10);
+  }
+
+  void start_flight() {
+    auto made = telar::flight::Recorder::create(directory_ + "/" + telar::flight::kFileName, {{"world.0", {0, 1}}});
+    if (!made.ok()) exit(95);
+    flight_ = *std::move(made);
+    flight_->set_activity(telar::flight::Activity::kTraining);
+    flight_->done(flight_->begin(0, 0, 4, 1, telar::flight::State::kRunning));
+    flight_->begin(0, 0, 4096, 2, telar::flight::State::kRunning);
+  }
+
+  void paced(int steps, int own_ms) {
+    for (int i = 0; i < steps; ++i) {
+      RankEvent event;
+      auto* report = event.mutable_step();
+      report->set_step(++step_);
+      report->set_seconds(0.010);
+      auto* phase = report->add_phases();
+      phase->set_phase("peers");
+      phase->set_seconds(0.008 - own_ms * 0.001);
+      usleep(2000);
+      emit(event);
+    }
   }
 
   void fork_grandchild() {
@@ -177,6 +204,10 @@ class FakeRank {
     } else if (verb == "finish") {
       event.mutable_finished()->set_step(step_);
       emit(event);
+    } else if (verb == "flight") {
+      start_flight();
+    } else if (verb == "paced") {
+      paced(atoi(rest.c_str()), atoi(rest.substr(rest.find(':') + 1).c_str()));
     } else if (verb == "exit") {
       exit(atoi(rest.c_str()));
     } else if (verb == "abort") {
@@ -193,6 +224,7 @@ class FakeRank {
   const int events_;
   telar::v1::RankPlan plan_;
   uint64_t step_ = 0;
+  std::unique_ptr<telar::flight::Recorder> flight_;
 };
 
 }  // namespace

@@ -129,6 +129,10 @@ def state_name(job):
     return jobs_pb2.Job.State.Name(job.state)
 
 
+def failure_name(job):
+    return job.DESCRIPTOR.fields_by_name["failure_class"].enum_type.values_by_number[job.failure_class].name
+
+
 class Rig(Cluster):
     def __init__(self, workers=None, rank_program="fake_rank", proxied=()):
         self.rank_program, self.proxied, self.proxies = BIN / rank_program, set(proxied), {}

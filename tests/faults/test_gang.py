@@ -7,7 +7,7 @@ import threading
 import time
 import unittest
 
-from rig import HEARTBEAT, LEASE, PATIENCE, SCALE, Rig, state_name, wait_until
+from rig import HEARTBEAT, LEASE, PATIENCE, SCALE, Rig, failure_name, state_name, wait_until
 
 SEED = int(os.environ.get("TELAR_FAULTS_SEED", "7"))
 SECONDS = float(os.environ.get("TELAR_FAULTS_SECONDS", str(30 * SCALE)))
@@ -82,6 +82,22 @@ class AccountTest(unittest.TestCase):
             self.assertEqual((state_name(again), again.epoch), ("FAILED", 3))
             rig.check_clean()
 
+    def test_restarts_that_bring_nothing_come_to_an_end_whatever_is_left(self):
+        with Rig(workers={"a": 1}) as rig:
+            job = rig.client.submit(rig.fake("started exit:1", restart=dict(max_restarts=50, max_without_progress=2)))
+            end = rig.wait(job, "FAILED")
+            self.assertEqual((end.restarts, end.without_progress, end.epoch), (2, 2, 3))
+            self.assertEqual(failure_name(end), "NO_PROGRESS")
+            self.assertIn("2 restarts in a row brought no newer checkpoint and no step behind 0", end.message)
+            rig.check_clean()
+
+    def test_an_exit_code_says_that_a_retry_would_fail_again(self):
+        with Rig(workers={"a": 1}) as rig:
+            end = rig.wait(rig.client.submit(rig.fake("started exit:11")), "FAILED")
+            self.assertEqual((end.restarts, end.epoch, failure_name(end)), (0, 1, "CONFIG"))
+            self.assertIn("exit code 11", end.message)
+            rig.check_clean()
+
 
 class RandomTest(unittest.TestCase):
     """Clients submit, cancel and read while daemons die, stop and lose each other."""
@@ -97,7 +113,8 @@ class RandomTest(unittest.TestCase):
             if dice < 0.25 and len(names) < 25:
                 number += 1
                 content = rig.fake(draw.choice(self.WORDS), devices=draw.choice((1, 1, 2)),
-                                   restart=dict(backoff_seconds=0, max_node_restarts=50, max_restarts=50))
+                                   restart=dict(backoff_seconds=0, max_node_restarts=50, max_restarts=50,
+                                                max_without_progress=0))
                 key = f"{draw.random()}-{number}"
                 for _ in range(draw.choice((1, 1, 2, 3))):  # Also again after an answer.
                     job = client.submit_once(content, key)

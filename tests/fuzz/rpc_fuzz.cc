@@ -145,6 +145,9 @@ class Session {
         auto request = parse<v1::AppendLogRequest>(bytes);
         put_right(request);
         (void)manager_->append_log(request);
+        auto flight = parse<v1::ReportFlightRequest>(bytes);
+        put_right(flight);
+        (void)manager_->report_flight(flight);
         return;
       }
       case 7: {

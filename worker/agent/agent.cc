@@ -2,6 +2,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include <utility>
+
 #include "common/channel.h"
 
 namespace telar::agent {
@@ -25,8 +27,12 @@ Agent::Agent(AgentConfig config, const StateDir* state, Spawner* spawner, promet
           [this](v1::HeartbeatResponse r) { take_assignments(std::move(r)); }, [this] { drop_assignments(); })),
       shipper_(std::make_unique<Shipper>(dial(config_.coordinator), config_.self.node(), config_.shipper,
                                          &rank_metrics_, &daemon_metrics_, [this] { wake(); })),
+      flights_(std::make_unique<FlightReporter>(dial(config_.coordinator), config_.self.node())),
       probe_(config_.probe, *state, spawner, &device_metrics_, &clock_),
-      table_(config_.ranks, state, spawner, shipper_.get(), &probe_, &rank_metrics_, &daemon_metrics_, &clock_) {}
+      table_(config_.ranks, state, spawner, shipper_.get(), &probe_, &rank_metrics_, &daemon_metrics_, &clock_) {
+  shipper_->set_paces(&paces_);
+  table_.set_paces(&paces_);
+}
 
 Agent::~Agent() {
   {
@@ -36,6 +42,7 @@ Agent::~Agent() {
   wake();
   if (thread_.joinable()) thread_.join();
   link_.reset();  // Its threads call into this object.
+  flights_.reset();
   shipper_.reset();
 }
 
@@ -56,6 +63,7 @@ void Agent::run() {
     if (stopping_) return;
     const auto wish = wish_;
     const auto stop = stop_ranks_;
+    const auto flights = std::exchange(flight_wishes_, {});
     lock.unlock();
 
     if (stop && !told_to_stop) {
@@ -67,6 +75,10 @@ void Agent::run() {
     told_to_stop = stop.has_value();
     probe_.tick();
     if (wish && !stop) table_.reconcile(*wish);
+    for (const v1::FlightWish& one : flights) {
+      const RankKey key{one.job(), one.epoch(), one.rank()};
+      if (const auto directory = table_.directory(key)) flights_->wish(key, *directory);
+    }
     const absl::Status status = table_.tick();
     link_->set_status(node_status());
     on_beat_();
@@ -88,6 +100,7 @@ NodeStatus Agent::node_status() const { return {table_.statuses(), probe_.health
 void Agent::take_assignments(v1::HeartbeatResponse response) {
   const std::lock_guard lock(mutex_);
   wish_.emplace(response.assignments().begin(), response.assignments().end());
+  flight_wishes_.assign(response.flights().begin(), response.flights().end());
   woken_ = true;
   wake_.notify_all();
 }

@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "common/clock.h"
 #include "worker/agent/coordinator_link.h"
+#include "worker/agent/flight_reporter.h"
 #include "worker/agent/probe.h"
 #include "worker/agent/rank_table.h"
 
@@ -71,8 +72,10 @@ class Agent {
   metrics::DaemonMetrics daemon_metrics_;
   metrics::DeviceMetrics device_metrics_;
   metrics::RankMetrics rank_metrics_;
+  PaceBook paces_{&clock_};
   std::unique_ptr<CoordinatorLink> link_;
   std::unique_ptr<Shipper> shipper_;
+  std::unique_ptr<FlightReporter> flights_;
   Probe probe_;  // The loop's own after start(), as is the next.
   RankTable table_;
 
@@ -85,6 +88,7 @@ class Agent {
   std::optional<std::chrono::milliseconds> stop_ranks_;
   std::chrono::milliseconds longest_grace_{0};
   std::optional<std::vector<v1::Assignment>> wish_;  // None before the first word since registering.
+  std::vector<v1::FlightWish> flight_wishes_;
   absl::Status status_;
   std::thread thread_;
 };

@@ -23,7 +23,11 @@ bool same(const std::vector<Message>& a, const std::vector<Message>& b) {
   });
 }
 
-// Without what changes all the time.
+// Without what changes all the time: that is told when the interval is over.
+std::vector<v1::RankStatus> steady(std::vector<v1::RankStatus> ranks) {
+  for (v1::RankStatus& one : ranks) one.clear_pace();
+  return ranks;
+}
 std::vector<v1::DeviceHealth> steady(std::vector<v1::DeviceHealth> health) {
   for (v1::DeviceHealth& one : health) one.clear_used_bytes();
   return health;
@@ -57,8 +61,8 @@ void CoordinatorLink::start() {
 
 void CoordinatorLink::set_status(NodeStatus status) {
   const std::lock_guard lock(mutex_);
-  const bool known = fresh_ && same(status.ranks, status_.ranks) && same(status.receipts, status_.receipts) &&
-                     same(steady(status.health), steady(status_.health));
+  const bool known = fresh_ && same(steady(status.ranks), steady(status_.ranks)) &&
+                     same(status.receipts, status_.receipts) && same(steady(status.health), steady(status_.health));
   status_ = std::move(status);
   if (known) return;
   changed_ = fresh_ = true;

@@ -37,8 +37,8 @@ std::string slurp(const std::string& path) {
 
 // proc(5): pid (comm) state ppid pgrp session ... num_threads is field 20, starttime field 22. comm may hold spaces and
 // parentheses.
-std::optional<Stat> read_stat(int pid) {
-  const std::string text = slurp("/proc/" + std::to_string(pid) + "/stat");
+std::optional<Stat> read_stat(const std::string& path) {
+  const std::string text = slurp(path);
   const size_t end = text.rfind(')');
   if (end == std::string::npos) return std::nullopt;
   std::istringstream fields(text.substr(end + 1));
@@ -50,6 +50,8 @@ std::optional<Stat> read_stat(int pid) {
   if (!fields) return std::nullopt;
   return stat;
 }
+
+std::optional<Stat> read_stat(int pid) { return read_stat("/proc/" + std::to_string(pid) + "/stat"); }
 
 // A process shows as a zombie once its first thread has ended, though others still run, or are long in dying, as one
 // that a driver tears a GPU down for. Until the last is gone it may hold its device, and its parent knows no exit code.
@@ -102,6 +104,11 @@ std::optional<ProcessId> identify(int pid) {
   const auto stat = read_stat(pid);
   if (!stat) return std::nullopt;
   return ProcessId{pid, stat->start_ticks, boot_id()};
+}
+
+char process_state(const std::string& stat_path) {
+  const auto stat = read_stat(stat_path);
+  return stat ? stat->state : 'X';
 }
 
 bool alive(const ProcessId& process) {

@@ -19,6 +19,9 @@ struct ProcessId {
 std::optional<ProcessId> identify(int pid);
 std::string boot_id();
 
+// The letter of proc(5) in a stat file, of a process or of one thread; 'X' when there is none.
+char process_state(const std::string& stat_path);
+
 // False for a zombie without threads: it computes nothing and holds no device.
 bool alive(const ProcessId& process);
 

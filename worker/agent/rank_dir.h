@@ -4,6 +4,7 @@
 //     plan.json     RankPlan as protobuf JSON; written by rename before the process starts
 //     events.jsonl  one RankEvent as protobuf JSON a line; appended by the rank
 //     log           stdout and stderr of the rank; appended
+//     flight        the rank's last calls to its peers, and a count that grows while it gets on; see worker/flight
 //     pid.json      who the process is; written by the spawner by rename before the program runs
 //     exit.json     {"exit_code": n}, 128 + n for signal n; written by the spawner by rename
 //     memory.json   bytes in use on its device before it started, where that is known
@@ -59,6 +60,7 @@ class RankDir {
   const std::string& path() const { return path_; }
   std::string plan_path() const { return path_ + "/plan.json"; }
   std::string events_path() const { return path_ + "/events.jsonl"; }
+  std::string flight_path() const { return path_ + "/flight"; }
   std::string log_path() const { return path_ + "/log"; }
   std::string marker() const { return "TELAR_RANK_DIR=" + path_; }
 

@@ -104,6 +104,7 @@ RankTable::Rank& RankTable::insert(v1::RankPlan plan, RankDir directory) {
   Rank& rank = ranks_.try_emplace(key, std::move(plan), std::move(directory)).first->second;
   rank.status.set_state(v1::RankPlacement::ASSIGNED);
   rank_metrics_->add(*job_id(key.job), rank.plan);
+  if (paces_ != nullptr) paces_->add(key, rank.directory.flight_path());
   shipper_->add(key, rank.directory);
   return rank;
 }
@@ -233,6 +234,7 @@ absl::Status RankTable::tick() {
     }
     ++entry;
   }
+  if (paces_ != nullptr) paces_->look();
   int running = 0, exited = 0;
   for (const auto& [key, rank] : ranks_) ++(rank.running() ? running : exited);
   daemon_metrics_->set_ranks("running", running);
@@ -277,8 +279,15 @@ void RankTable::forget(Rank& rank) {
   if (rank.never_started) return;
   const RankKey key = key_of(rank.plan);
   shipper_->remove(key);
+  if (paces_ != nullptr) paces_->remove(key);
   rank_metrics_->forget(*job_id(key.job), key.epoch, key.rank);
   state_->retire(key, rank.directory, config_.keep_finished);
+}
+
+std::optional<RankDir> RankTable::directory(const RankKey& key) const {
+  const auto found = ranks_.find(key);
+  if (found == ranks_.end() || found->second.never_started) return std::nullopt;
+  return found->second.directory;
 }
 
 std::vector<v1::RankStatus> RankTable::statuses() const {
@@ -288,6 +297,8 @@ std::vector<v1::RankStatus> RankTable::statuses() const {
     status.set_job(key.job);
     status.set_epoch(key.epoch);
     status.set_rank(key.rank);
+    if (paces_ == nullptr || !rank.running()) continue;
+    if (const auto pace = paces_->pace(key)) *status.mutable_pace() = *pace;
   }
   return all;
 }

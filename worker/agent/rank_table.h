@@ -14,6 +14,7 @@
 #include "common/clock.h"
 #include "telar/v1/cluster.pb.h"
 #include "worker/agent/clean_end.h"
+#include "worker/agent/pace_book.h"
 #include "worker/agent/probe.h"
 #include "worker/agent/rank_dir.h"
 #include "worker/agent/shipper.h"
@@ -36,6 +37,11 @@ class RankTable {
  public:
   RankTable(RankTableConfig config, const StateDir* state, Spawner* spawner, Shipper* shipper, const Probe* probe,
             metrics::RankMetrics* rank_metrics, metrics::DaemonMetrics* daemon_metrics, const Clock* clock);
+
+  // Told of every rank, and asked for the statuses. Before adopt(); it must outlive this.
+  void set_paces(PaceBook* paces) { paces_ = paces; }
+  // Where a rank that is here has its files.
+  std::optional<RankDir> directory(const RankKey& key) const;
 
   // Takes over what a former daemon left: living ranks run on, dead ones are EXITED. Call once, first.
   void adopt();
@@ -97,6 +103,7 @@ class RankTable {
   metrics::RankMetrics* const rank_metrics_;
   metrics::DaemonMetrics* const daemon_metrics_;
   const Clock* const clock_;
+  PaceBook* paces_ = nullptr;
   std::map<RankKey, Rank> ranks_;
   absl::Status spawner_lost_;
 };

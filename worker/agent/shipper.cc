@@ -142,7 +142,11 @@ Shipper::Progress Shipper::pass(Rank& rank) {
 Shipper::Progress Shipper::feed_metrics(Rank& rank) {
   const auto id = job_id(rank.key.job);
   const auto events = read_events(rank.directory.events_path(), rank.metrics_cursor, kMetricsBatch);
-  for (const v1::RankEvent& event : events) metrics_->observe(*id, rank.key.epoch, rank.key.rank, event);
+  PaceBook* const paces = paces_;
+  for (const v1::RankEvent& event : events) {
+    metrics_->observe(*id, rank.key.epoch, rank.key.rank, event);
+    if (paces != nullptr) paces->observe(rank.key, event);
+  }
   return events.empty() ? Progress::kIdle : Progress::kMore;
 }
 

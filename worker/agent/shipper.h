@@ -5,6 +5,7 @@
 // once in the life of this object.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -19,6 +20,7 @@
 #include "telar/v1/cluster.grpc.pb.h"
 #include "worker/agent/event_file.h"
 #include "worker/agent/log_limit.h"
+#include "worker/agent/pace_book.h"
 #include "worker/agent/rank_dir.h"
 #include "worker/metrics/daemon_metrics.h"
 #include "worker/metrics/rank_metrics.h"
@@ -41,6 +43,8 @@ class Shipper {
   Shipper(const Shipper&) = delete;
   Shipper& operator=(const Shipper&) = delete;
 
+  // Shown every event, too. Before the first add(); it must outlive this.
+  void set_paces(PaceBook* paces) { paces_ = paces; }
   void add(const RankKey& key, const RankDir& directory);
   void close(const RankKey& key);          // No process writes to the files any more.
   bool shipped(const RankKey& key) const;  // Closed, and all is acknowledged or its epoch is over.
@@ -69,6 +73,7 @@ class Shipper {
   const std::string node_;
   const ShipperConfig config_;
   metrics::RankMetrics* const metrics_;
+  std::atomic<PaceBook*> paces_{nullptr};
   metrics::DaemonMetrics* const daemon_metrics_;
   const std::function<void()> on_shipped_;
 

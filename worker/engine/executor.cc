@@ -72,13 +72,16 @@ absl::Status Executor::check_bound() {
   return absl::OkStatus();
 }
 
-absl::Status Executor::run_op(OpId op, const RunContext& context, backend::Stream& stream) const {
+absl::Status Executor::run_op(OpId op, const RunContext& context, backend::Stream& stream, bool recording) const {
+  OpListener* const listener = recording ? nullptr : listener_;
+  if (listener != nullptr) listener->before(program_.ops()[op], good_runs() + 1);
   absl::Status status;
   try {
     status = program_.ops()[op].run(context, stream);
   } catch (const std::exception& exception) {  // A vendor's exception must not end the process.
     status = absl::InternalError(absl::StrCat("exception: ", exception.what()));
   }
+  if (listener != nullptr) listener->after(program_.ops()[op], status.ok());
   return status.ok() ? status : describe(op, status);
 }
 

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "worker/backend/device.h"
 #include "worker/engine/gate.h"
+#include "worker/engine/op_listener.h"
 #include "worker/engine/plan.h"
 
 namespace telar::engine {
@@ -51,6 +52,8 @@ class Executor {
   // Whether the program's gate is closed decides `gate` from the next run on; null: it is always open. When nothing is
   // in flight. The checking executor passes closed gates.
   void set_gate(Gate* gate);
+  // Null: none. Before the first run. It must outlive the executor.
+  void set_listener(OpListener* listener) { listener_ = listener; }
 
   // All ops once. An error, here or from wait(), ends the executor: nothing is enqueued any more.
   virtual absl::Status submit() = 0;
@@ -85,8 +88,9 @@ class Executor {
   absl::Status check_program() const;
   // FAILED_PRECONDITION names an external buffer without an address. Cheap unless something was bound since.
   absl::Status check_bound();
-  // Runs the op; an error gets its description in front.
-  absl::Status run_op(OpId op, const RunContext& context, backend::Stream& stream) const;
+  // Runs the op, with the listener told unless `recording`: a capture runs nothing. An error gets its description in
+  // front.
+  absl::Status run_op(OpId op, const RunContext& context, backend::Stream& stream, bool recording = false) const;
   absl::Status describe(OpId op, const absl::Status& status) const;
   // The stream goes through the gate if the op is one.
   void pass_gate(OpId op, backend::Stream& stream) {
@@ -100,6 +104,7 @@ class Executor {
   Addresses addresses_;
   bool rebound_ = true;  // An address, or the gate, changed since check_bound().
   Gate* gate_ = nullptr;
+  OpListener* listener_ = nullptr;
   std::vector<backend::Communicator*> groups_;
   RunContext context_;
   GraphState graph_state_;

@@ -17,6 +17,9 @@ bool graphs_allowed() {
   return wanted == nullptr || std::string_view(wanted) != "0";
 }
 
+// This thread is in a capture: ops that it runs are written down, not done.
+thread_local bool in_capture = false;
+
 // One host thread issues all ops in program order, so every wait follows its record. A run forks from the first lane's
 // stream and joins it again, so that runs follow each other in that stream's order, and a capture that begins there
 // sees all of it. After a failure the ops that are already issued become no-ops, but their records still happen: no
@@ -83,6 +86,7 @@ class LaneExecutor final : public Executor {
         if (piece.behind_gate) gate_->pass(origin());
         piece.graph->launch(origin());
       }
+      if (listener_ != nullptr) listener_->replayed(program_, good_runs() + 1);
     } else {
       issue({0, static_cast<OpId>(plan_.ops.size())}, observer);
       warm_ = true;
@@ -150,7 +154,9 @@ class LaneExecutor final : public Executor {
     size_t nodes = 0;
     for (const Part& part : parts()) {
       absl::StatusOr<std::unique_ptr<backend::Graph>> graph = device_.capture(origin(), [this, part] {
+        in_capture = true;
         issue(part, nullptr);
+        in_capture = false;
         const std::lock_guard lock(mutex_);
         failed_.store(false, std::memory_order_relaxed);
         return std::exchange(first_error_, absl::OkStatus());
@@ -169,7 +175,7 @@ class LaneExecutor final : public Executor {
 
   absl::Status work(OpId op, backend::Stream& stream) {
     if (failed_.load(std::memory_order_relaxed)) return absl::OkStatus();
-    absl::Status status = run_op(op, context_, stream);
+    absl::Status status = run_op(op, context_, stream, in_capture);
     if (!status.ok()) {
       const std::lock_guard lock(mutex_);
       first_error_.Update(status);

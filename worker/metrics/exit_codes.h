@@ -9,6 +9,7 @@ namespace telar::metrics {
 enum ExitCode : int {
   kExitFinished = 0,
   kExitInterrupted = 10,  // SIGTERM came, the state is saved, the run is not complete.
+  kExitNoRetry = 11,      // A retry would fail again, for a reason that no class below is for: taken as CONFIG.
   kExitFailureBase = 20,  // 20 + FailureClass: CONFIG 21, DATA 22, ..., STORAGE 26, INTERNAL 29.
 };
 
@@ -18,9 +19,11 @@ inline int exit_code(v1::FailureClass failure) {
   return kExitFailureBase + static_cast<int>(own ? failure : v1::INTERNAL);
 }
 
-// UNSPECIFIED for a run that did not fail; CRASH for a signal (128 + n) and every code not listed above.
+// Documented for people in docs/failures.md. UNSPECIFIED for a run that did not fail; CRASH for a signal (128 + n) and
+// every code not listed above.
 inline v1::FailureClass failure_class(int code) {
   if (code == kExitFinished || code == kExitInterrupted) return v1::FAILURE_CLASS_UNSPECIFIED;
+  if (code == kExitNoRetry) return v1::CONFIG;
   const int offset = code - kExitFailureBase;
   const bool listed = offset >= v1::CONFIG && offset <= v1::INTERNAL && offset != v1::NODE_LOST;
   return listed ? static_cast<v1::FailureClass>(offset) : v1::CRASH;

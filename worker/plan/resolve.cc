@@ -7,6 +7,7 @@
 #include "worker/plan/presets.h"
 #include "worker/plan/problems.h"
 #include "worker/plan/resolve_data.h"
+#include "worker/plan/resolve_elastic.h"
 #include "worker/plan/resolve_parallel.h"
 #include "worker/plan/resolve_scheduling.h"
 #include "worker/plan/resolve_tokenizer.h"
@@ -28,6 +29,7 @@ class Resolver {
     memory();
     batch();
     resolve_custom_schedule(spec_, problems_);
+    resolve_elastic(spec_, problems_);
     optimizer();
     schedule();
     run_control();
@@ -257,11 +259,8 @@ class Resolver {
     if (!restart.has_max_restarts()) restart.set_max_restarts(3);
     if (!restart.has_max_node_restarts()) restart.set_max_node_restarts(100);
     if (restart.backoff_seconds() == 0) restart.set_backoff_seconds(1);
-    // Better refused than without effect.
-    constexpr const char* kNotThere = "this version does not have it; leave it out";
-    if (restart.has_max_without_progress()) problem("restart.max_without_progress", kNotThere);
-    if (restart.hang_seconds() != 0) problem("restart.hang_seconds", kNotThere);
-    if (spec_.parallel().has_elastic()) problem("parallel.elastic", kNotThere);
+    if (!restart.has_max_without_progress()) restart.set_max_without_progress(5);
+    if (restart.hang_seconds() == 0) restart.set_hang_seconds(60);
     v1::SampleSpec& sample = *spec_.mutable_sample();
     if (sample.tokens() > 0 && sample.temperature() == 0) sample.set_temperature(0.8);
     within("sample.temperature", sample.temperature(), 0, 10);

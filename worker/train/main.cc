@@ -13,6 +13,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "common/process.h"
+#include "worker/flight/format.h"
 #include "worker/metrics/exit_codes.h"
 #include "worker/train/event_log.h"
 #include "worker/train/failure.h"
@@ -103,6 +104,7 @@ int main(int argc, char** argv) {
     }
   }).detach();
   telar::train::RunSeams seams;
+  seams.flight_path = arguments.events.substr(0, arguments.events.rfind('/') + 1) + telar::flight::kFileName;
   seams.may_begin = [&] {
     begun = true;
     return !stop;

@@ -55,8 +55,8 @@ absl::StatusOr<std::vector<float>> read_as_floats(backend::Device& device, engin
 
 absl::StatusOr<std::unique_ptr<Replica>> Replica::create(plan::RunShape shape, backend::Device& device,
                                                          std::vector<backend::Communicator*> groups,
-                                                         Execution execution) {
-  std::unique_ptr<Replica> replica(new Replica(std::move(shape), device, std::move(groups), execution));
+                                                         Execution execution, FlightLog* flight) {
+  std::unique_ptr<Replica> replica(new Replica(std::move(shape), device, std::move(groups), execution, flight));
   const absl::Status status = replica->build();
   if (!status.ok()) return status;
   return replica;
@@ -84,6 +84,7 @@ absl::StatusOr<std::unique_ptr<Prepared<Recorded>>> Replica::prepare(std::unique
   auto executor = create();
   if (!executor.ok()) return executor.status();
   prepared->executor = *std::move(executor);
+  if (flight_ != nullptr) prepared->executor->set_listener(&flight_->others());
   return prepared;
 }
 
@@ -179,7 +180,7 @@ absl::Status Replica::init() {
   auto init = prepare(plan::record_init(shape_));
   if (!init.ok()) return init.status();
   bind(**init, (*init)->recorded->masters, train_->recorded->state.master);
-  const absl::Status status = (*init)->executor->run();
+  const absl::Status status = run_alone(*(*init)->executor);
   return status.ok() ? masters_changed() : status;
 }
 
@@ -189,7 +190,13 @@ absl::Status Replica::masters_changed() {
   if (!refresh.ok()) return refresh.status();
   bind(**refresh, (*refresh)->recorded->masters, train_->recorded->state.master);
   bind(**refresh, (*refresh)->recorded->weights, train_->recorded->weights);
-  return (*refresh)->executor->run();
+  return run_alone(*(*refresh)->executor);
+}
+
+absl::Status Replica::run_alone(engine::Executor& executor) {
+  const absl::Status status = executor.run();
+  if (status.ok() && flight_ != nullptr) flight_->finished_all();
+  return status;
 }
 
 absl::Status Replica::submit_step(uint64_t step, std::span<const int32_t> inputs, std::span<const int32_t> targets,
@@ -218,6 +225,7 @@ absl::Status Replica::submit_step(uint64_t step, std::span<const int32_t> inputs
       static_cast<float>(optim::learning_rate(shape_.spec.schedule(), shape_.spec.optimizer().learning_rate(), step));
   buffers_->input<float>(count, kStop)[0] = stop ? 1.0f : 0.0f;
 
+  if (submitted_ == 0 && flight_ != nullptr) train_->executor->set_listener(&flight_->steps(step - 1));
   buffers_->send(count);
   step_numbers_[count % engine::StepBuffers::kSlots] = step;
   submitted_ = count;
@@ -225,6 +233,7 @@ absl::Status Replica::submit_step(uint64_t step, std::span<const int32_t> inputs
   engine::RunObserver* const observer = std::exchange(observer_, nullptr);
   status = observer == nullptr ? train_->executor->submit() : train_->executor->submit_observed(*observer);
   if (!status.ok()) return failed_step(status);
+  if (flight_ != nullptr) flight_->submitted();
   buffers_->receive(count);
   return absl::OkStatus();
 }
@@ -235,6 +244,7 @@ absl::StatusOr<StepResult> Replica::finish_step() {
   absl::Status status = buffers_->wait(count);
   if (!status.ok() || train_->executor->good_runs() < count) return failed_step(status);
   finished_ = count;
+  if (flight_ != nullptr) flight_->finished_one();
   if (in_flight() == 0) status = buffers_->check();
   if (!status.ok()) return status;
   StepResult result;
@@ -280,7 +290,7 @@ absl::Status Replica::run_stoppable(const Prepared<Recorded>& prepared, bool sto
   engine::Executor& executor = *prepared.executor;
   const float wish = stop ? 1.0f : 0.0f;
   absl::Status status = upload<float>(device_, executor, prepared.recorded->stop, std::span(&wish, 1));
-  if (status.ok()) status = executor.run();
+  if (status.ok()) status = run_alone(executor);
   if (!status.ok()) return status;
   const absl::StatusOr<float> asked = scalar(device_, executor, prepared.recorded->stop);
   if (!asked.ok()) return asked.status();

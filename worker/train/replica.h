@@ -14,6 +14,7 @@
 #include "worker/engine/executor.h"
 #include "worker/engine/step_buffers.h"
 #include "worker/plan/programs.h"
+#include "worker/train/flight_log.h"
 #include "worker/train/snapshot.h"
 
 namespace telar::train {
@@ -44,11 +45,11 @@ class Replica {
  public:
   ~Replica();
   enum class Execution : uint8_t { kLanes, kSequential, kProfiling };
-  // `groups` by engine::GroupId; `device` and groups must outlive the replica. Weights are zero until init() or
-  // a restore through masters().
+  // `groups` by engine::GroupId; `device`, groups and `flight`, if there is one, must outlive the replica. Weights are
+  // zero until init() or a restore through masters().
   static absl::StatusOr<std::unique_ptr<Replica>> create(plan::RunShape shape, backend::Device& device,
                                                          std::vector<backend::Communicator*> groups,
-                                                         Execution execution);
+                                                         Execution execution, FlightLog* flight = nullptr);
 
   const plan::RunShape& shape() const { return shape_; }
   const engine::Plan& train_plan() const { return train_->plan; }
@@ -112,9 +113,11 @@ class Replica {
 
  private:
   Replica(plan::RunShape shape, backend::Device& device, std::vector<backend::Communicator*> groups,
-          Execution execution)
-      : shape_(std::move(shape)), device_(device), groups_(std::move(groups)), execution_(execution) {}
+          Execution execution, FlightLog* flight)
+      : shape_(std::move(shape)), device_(device), groups_(std::move(groups)), execution_(execution), flight_(flight) {}
 
+  // With no step in flight.
+  absl::Status run_alone(engine::Executor& executor);
   // Runs a program with a `stop` of its own; whether any rank asked.
   template <typename Recorded>
   absl::Status run_stoppable(const Prepared<Recorded>& prepared, bool stop);
@@ -136,6 +139,7 @@ class Replica {
   backend::Device& device_;
   const std::vector<backend::Communicator*> groups_;
   const Execution execution_;
+  FlightLog* const flight_;
   engine::RunObserver* observer_ = nullptr;
   std::unique_ptr<Prepared<plan::TrainProgram>> train_;
   std::unique_ptr<engine::StepBuffers> buffers_;

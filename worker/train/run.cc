@@ -18,9 +18,11 @@
 #include "worker/train/dataset.h"
 #include "worker/train/evaluator.h"
 #include "worker/train/failure.h"
+#include "worker/train/flight_log.h"
 #include "worker/train/generator.h"
 #include "worker/train/host_memory.h"
 #include "worker/train/metrics_file.h"
+#include "worker/train/pace.h"
 #include "worker/train/rendezvous.h"
 #include "worker/train/saved_state.h"
 #include "worker/train/saves.h"
@@ -31,14 +33,7 @@ namespace telar::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// Where a step's time went, on the thread of the loop. A step's time begins at the end of the one before, or, where
-// none was in flight behind that one, at its own submission: what the aftermath of a step (checkpoint, evaluation) cost
-// belongs to no step. Meanwhile the device runs this step, so that only time that the others leave is `device`.
-struct Pace {
-  Clock::time_point start = Clock::now();
-  double data_wait = 0, device = 0, checkpoint_stall = 0, seconds = 0;
-};
+using flight::Activity;
 
 // Steps in a row whose loss or gradient is not finite before the run gives up. With loss scaling such steps are how the
 // scale is found: they count once it cannot go down any more.
@@ -67,7 +62,11 @@ class Run {
         stop_(stop),
         execution_(execution),
         seams_(seams),
-        trace_(plan) {}
+        flight_(
+            FlightLog::create(seams.flight_path, shape_.groups.list(), plan.device().kind() == v1::ResourceSpec::GPU)),
+        trace_(plan) {
+    flight_->set_activity(Activity::kStarting);
+  }
 
   absl::StatusOr<RunOutcome> execute() {
     for (const auto stage : {&Run::open_device, &Run::join_gang, &Run::choose_start, &Run::build, &Run::restore_or_init,
@@ -137,7 +136,7 @@ class Run {
     dataset_.emplace(*std::move(dataset));
     std::vector<backend::Communicator*> groups;
     for (const auto& communicator : communicators_) groups.push_back(communicator.get());
-    auto replica = Replica::create(shape_, *device_, groups, execution_);
+    auto replica = Replica::create(shape_, *device_, groups, execution_, flight_.get());
     if (!replica.ok()) return replica.status();
     replica_ = *std::move(replica);
     return compare_plans();
@@ -265,7 +264,11 @@ class Run {
   // due behind it. What is submitted when depends on step numbers and results only, which all ranks have alike.
   absl::Status one_step(data::BatchLoader& loader) {
     Pace pace;
-    if (replica_->in_flight() > 0) pace.start = last_end_;
+    if (replica_->in_flight() > 0) {
+      pace.start = last_end_;
+    } else {
+      flight_->waited();  // What was before belongs to no step.
+    }
     while (may_submit()) {
       const absl::Status status = submit_one(loader, pace);
       if (status.ok()) continue;
@@ -279,8 +282,11 @@ class Run {
     last_end_ = Clock::now();
     pace.device = seconds_between(wait_start, last_end_);
     count_held(result->held, pace);
+    pace.peers = flight_->waited();
+    if (pace.peers) pace.peers = std::min(*pace.peers, pace.device);
     pace.seconds = seconds_between(pace.start, last_end_);
     ++outcome_.step;
+    if (outcome_.step >= start_step_ + kSettlingSteps) flight_->set_activity(Activity::kTraining);
     consumed_samples_ += spec_.batch().global();
     eval_loss_.reset();
     stopping_ = stopping_ || result->stop;
@@ -314,7 +320,10 @@ class Run {
 
   absl::Status submit_one(data::BatchLoader& loader, Pace& pace) {
     const bool stages = stages_behind(submitted_ + 1);
-    if (stages) pace.checkpoint_stall += saves_->make_room();
+    if (stages) {
+      const Doing saving(*flight_, Activity::kSaving);
+      pace.checkpoint_stall += saves_->make_room();
+    }
     if (const absl::Status told = saves_->check_told(); !told.ok()) return told;
     const auto batch = loader.next();
     if (!batch.ok()) return with_class(v1::DATA, batch.status());
@@ -373,7 +382,8 @@ class Run {
       if (!status.ok()) return status;
     }
     phase("data_wait", pace.data_wait);
-    phase("device", pace.device);
+    phase("device", pace.device - pace.peers.value_or(0));
+    if (pace.peers) phase("peers", *pace.peers);
     phase("checkpoint_stall", pace.checkpoint_stall);
     phase("host", std::max(0.0, pace.seconds - pace.data_wait - pace.device - pace.checkpoint_stall));
     if (metrics_ != nullptr) {
@@ -438,6 +448,7 @@ class Run {
   }
 
   absl::Status evaluate_now() {
+    const Doing evaluating(*flight_, Activity::kEvaluating);
     const auto start = std::chrono::steady_clock::now();
     const auto result = evaluate(*replica_, dataset_->eval, stop_);
     if (!result.ok()) return result.status();
@@ -454,6 +465,7 @@ class Run {
   // All of it while nothing else runs, up to the copy where saves go beside training.
   absl::Status save_idle() {
     if (saved_step_ == outcome_.step) return absl::OkStatus();
+    const Doing saving(*flight_, Activity::kSaving);
     if (!saves_->async()) {
       saved_step_ = outcome_.step;
       return saves_->save_now(position());
@@ -487,6 +499,7 @@ class Run {
 
   // The save of the last step is over, well or not.
   absl::Status finish_saves() {
+    const Doing saving(*flight_, Activity::kSaving);
     absl::Status saved = saves_->finish(outcome_.step);
     saved.Update(tell_saves());
     return saved;
@@ -498,6 +511,7 @@ class Run {
     std::string text;
     bool samples = !outcome_.interrupted && spec_.sample().tokens() > 0;
     if (samples) {
+      const Doing drawing(*flight_, Activity::kEvaluating);
       auto drawn = generate(*replica_, dataset_->tokenizer.get(), stop_);
       if (!drawn.ok()) return drawn.status();
       samples = drawn->has_value();
@@ -541,6 +555,7 @@ class Run {
   const std::atomic<bool>& stop_;
   const Replica::Execution execution_;
   const RunSeams& seams_;
+  const std::unique_ptr<FlightLog> flight_;
 
   // In the order that they are made; destroyed the other way round.
   std::unique_ptr<backend::Device> device_;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,6 +26,7 @@ struct RunSeams {
   // nothing to save, and the process may end at any moment. None: whether `stop` is still false.
   std::function<bool()> may_begin;
   checkpoint::FileSystem* checkpoints = nullptr;  // None: the operating system's.
+  std::string flight_path;                        // File for worker/flight. Empty: none.
 };
 
 // `stop` may turn true at any time (SIGTERM): all ranks then leave behind the same step, saved. An evaluation or sample

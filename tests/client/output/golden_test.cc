@@ -129,6 +129,20 @@ TEST(GoldenTest, DescribeHasTheCoordinatesOfEveryRank) {
   EXPECT_NE(page.find("\n  11    1   2   1   n "), std::string::npos) << page;
 }
 
+TEST(GoldenTest, DescribeTellsOfConditionsAndOfTheReplicasThatRun) {
+  v1::Job job = parse<v1::Job>(R"(
+    name: 'projects/default/jobs/j' spec { parallel { data: 4 tensor: 1 pipeline: 2 } } data_parallel: 1
+    placement { rank: 1 node: 'n' }
+    conditions { type: 'HANG' message: 'rank 1 on node b is not in all_reduce 8 of group shard.0' })");
+  job.mutable_conditions(0)->mutable_time()->set_seconds(kNow - 120);
+  const std::string page = describe_page(job, kNow);
+  EXPECT_NE(page.find("\nCondition:   HANG, 2027-01-15T07:58:00Z: rank 1 on node b is not in all_reduce 8 of group "
+                      "shard.0\n"),
+            std::string::npos)
+      << page;
+  EXPECT_NE(page.find("\n  1     1   0   0   n "), std::string::npos) << page;
+}
+
 TEST(GoldenTest, Summary) {
   expect_golden("summary_succeeded.txt", summary(succeeded()));
   expect_golden("summary_failed.txt", summary(failed()));

@@ -192,7 +192,7 @@ TEST_F(Lifecycle, OurOwnKillIsNoFailure) {
   const auto page = manager_->events(name, 0, 100);
   bool named = false;
   for (const v1::JobEvent& event : page->events) {
-    named |= event.state_change().reason().find("restart 1 of 3 after rank 0 on node a") != std::string::npos;
+    named |= event.state_change().reason().find("node restart 1 of 100 after rank 0 on node a") != std::string::npos;
   }
   EXPECT_TRUE(named);
 }

@@ -54,6 +54,7 @@ INSTANTIATE_TEST_SUITE_P(
         End{"Failed", 22, kData, "log\n", false, 22, v1::DATA, "x.bin: short"},
         End{"FailedThenKilled", 137, kData, "", false, 137, v1::DATA, "x.bin: short"},
         End{"CodeOnly", 23, "", "", false, 23, v1::OUT_OF_MEMORY, "exit code 23"},
+        End{"NoRetry", 11, "", "", false, 11, v1::CONFIG, "exit code 11"},
         End{"Unknown", 3, "", "a\nb\n", false, 3, v1::CRASH, "exit code 3; last line: b"},
         End{"Killed", 137, "", "", false, 137, v1::CRASH, "killed by signal 9 (SIGKILL)"},
         End{"CrashAfterFinishing", 139, kFinished, "", false, 139, v1::CRASH, "killed by signal 11 (SIGSEGV)"},

@@ -294,5 +294,48 @@ TEST_F(WorkerTest, AnHttpPortInUseIsExitCode3) {
   EXPECT_THAT(read_file(root_ + "/second.log").value_or(""), HasSubstr(coordinator_.address()));
 }
 
+TEST_F(WorkerTest, HeartbeatsTellHowARankGetsOn) {
+  start_worker();
+  coordinator_.assign({assignment("flight paced:40:3 hang")});
+  const auto pace = [](const Fake& fake) {
+    const v1::RankStatus* status = fake.status(1);
+    return status == nullptr ? v1::RankPace() : status->pace();
+  };
+  ASSERT_TRUE(coordinator_.wait([&](const Fake& fake) {
+    return pace(fake).step() == 40 && pace(fake).silent_seconds() > 0.5 &&
+           pace(fake).activity() == v1::RankPace::TRAINING;
+  })) << log();
+  const v1::RankPace last = coordinator_.locked(pace);
+  EXPECT_NEAR(last.step_seconds(), 0.010, 1e-9);
+  EXPECT_NEAR(last.own_seconds(), 0.005, 1e-9);
+  EXPECT_NEAR(last.slowest_seconds(), 0.010, 1e-9);
+  // A pace that changes is no reason for a heartbeat: they come at their interval.
+  const size_t before = coordinator_.locked([](const Fake& fake) { return fake.heartbeats().size(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+  EXPECT_LE(coordinator_.locked([](const Fake& fake) { return fake.heartbeats().size(); }), before + 8);
+}
+
+TEST_F(WorkerTest, AnswersForARankThatIsStopped) {
+  start_worker();
+  coordinator_.assign({assignment("flight step:1 hang")});
+  ASSERT_TRUE(wait_events(1)) << log();
+  const int pid = coordinator_.locked([](const Fake& fake) { return fake.status(1)->pid(); });
+  kill(pid, SIGSTOP);
+  v1::FlightWish wish, stranger;
+  wish.set_job(kJob);
+  wish.set_epoch(1);
+  stranger.set_job(kJob);
+  stranger.set_epoch(7);
+  coordinator_.wish({stranger, wish});
+  ASSERT_TRUE(coordinator_.wait([](const Fake& fake) { return !fake.flight_reports().empty(); })) << log();
+  coordinator_.wish({});
+  const auto report = coordinator_.locked([](const Fake& fake) { return fake.flight_reports().front(); });
+  EXPECT_EQ(report.node(), "node-a");
+  EXPECT_EQ(report.epoch(), 1u);
+  EXPECT_EQ(report.record().process(), "stopped");
+  ASSERT_EQ(report.record().entries_size(), 2);
+  EXPECT_EQ(report.record().entries(1).state(), v1::FlightEntry::RUNNING);
+}
+
 }  // namespace
 }  // namespace telar::agent

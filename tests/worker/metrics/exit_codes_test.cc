@@ -21,6 +21,11 @@ TEST(ExitCodes, WhatARankCannotSayOfItself) {
   EXPECT_EQ(exit_code(v1::FAILURE_CLASS_UNSPECIFIED), 29);
 }
 
+TEST(ExitCodes, OneCodeSaysThatARetryWouldFailAgain) {
+  EXPECT_EQ(kExitNoRetry, 11);
+  EXPECT_EQ(failure_class(11), v1::CONFIG);  // Which is not retried.
+}
+
 TEST(ExitCodes, GoodEndsAreNoFailureAndUnknownCodesAreCrashes) {
   EXPECT_EQ(failure_class(0), v1::FAILURE_CLASS_UNSPECIFIED);
   EXPECT_EQ(failure_class(10), v1::FAILURE_CLASS_UNSPECIFIED);

@@ -179,17 +179,6 @@ TEST(Flops, FollowTheNamedConvention) {
   EXPECT_NEAR(flops_per_token(spec.model(), 8192) / 1e9, 51.5, 0.1);
 }
 
-TEST(Resolve, WhatThisVersionLacksIsRefusedRatherThanIgnored) {
-  v1::JobSpec spec = small_llama();
-  spec.mutable_restart()->set_max_without_progress(0);
-  spec.mutable_restart()->set_hang_seconds(60);
-  spec.mutable_parallel()->mutable_elastic()->set_min_data(1);
-  std::vector<std::string> fields;
-  for (const SpecProblem& problem : resolve(spec, v1::ResourceSpec::CPU)) fields.push_back(problem.field);
-  EXPECT_THAT(fields, ::testing::UnorderedElementsAre("spec.restart.max_without_progress", "spec.restart.hang_seconds",
-                                                      "spec.parallel.elastic"));
-}
-
 TEST(Presets, AllResolve) {
   for (const std::string& name : preset_names()) {
     v1::JobSpec spec = small_llama();
