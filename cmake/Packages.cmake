@@ -35,7 +35,8 @@ endforeach()
 install(DIRECTORY ${deploy}/examples DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/telar-client COMPONENT client)
 install(PROGRAMS ${deploy}/slurm/telar.sbatch DESTINATION ${CMAKE_INSTALL_DATADIR}/telar COMPONENT client)
 install(PROGRAMS ${deploy}/dev-ca.sh DESTINATION ${CMAKE_INSTALL_DATADIR}/telar COMPONENT coordinator)
-install(DIRECTORY ${deploy}/grafana ${deploy}/prometheus DESTINATION ${CMAKE_INSTALL_DATADIR}/telar COMPONENT coordinator)
+install(DIRECTORY ${deploy}/grafana ${deploy}/prometheus DESTINATION ${CMAKE_INSTALL_DATADIR}/telar COMPONENT coordinator
+  PATTERN "*.py" EXCLUDE)  # Which writes the dashboards.
 
 # The daemons' units, users and settings, and the scripts that take care of them.
 set(scripts ${CMAKE_BINARY_DIR}/packages)

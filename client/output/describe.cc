@@ -6,6 +6,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "client/output/format.h"
 #include "client/output/message.h"
 #include "client/output/table.h"
@@ -97,6 +98,26 @@ std::string times(const v1::Job& job, int64_t now_seconds) {
   return page;
 }
 
+// What had no part in it is left out.
+std::string goodput(const v1::Goodput& goodput) {
+  const double all = goodput.queued_seconds() + goodput.starting_seconds() + goodput.productive_seconds() +
+                     goodput.lost_seconds() + goodput.stalled_seconds() + goodput.recovering_seconds() +
+                     goodput.ending_seconds();
+  if (all <= 0 || goodput.productive_seconds() <= 0) return "";
+  std::string text = absl::StrFormat("%.1f%% productive", 100 * goodput.productive_seconds() / all);
+  const auto part = [&](const char* name, double seconds) {
+    if (seconds >= 0.5) absl::StrAppend(&text, ", ", name, " ", duration(seconds));
+  };
+  part("queued", goodput.queued_seconds());
+  part("starting", goodput.starting_seconds());
+  part("lost", goodput.lost_seconds());
+  if (goodput.lost_steps() > 0) absl::StrAppend(&text, " (", goodput.lost_steps(), " steps done again)");
+  part("stalled by saves", goodput.stalled_seconds());
+  part("recovering", goodput.recovering_seconds());
+  part("ending", goodput.ending_seconds());
+  return field("Time", text);
+}
+
 std::string scheduling(const v1::Job& job) {
   const v1::SchedulingSpec& wishes = job.spec().scheduling();
   std::string page;
@@ -111,6 +132,7 @@ std::string scheduling(const v1::Job& job) {
     page += field(
         "Ran", duration(job.run_seconds()) + (limit > 0 ? " of at most " + duration(static_cast<double>(limit)) : ""));
   }
+  page += goodput(job.goodput());
   if (job.preemptions() > 0) page += field("Preempted", absl::StrCat(job.preemptions(), " times"));
   return page;
 }

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "server/cluster/times.h"
+#include "server/jobs/goodput.h"
 #include "server/jobs/transitions.h"
 
 namespace telar::server::jobs {
@@ -36,6 +37,7 @@ void Draft::transition(v1::Job::State to, const std::string& reason) {
   change->set_reason(reason);
   change->set_epoch(job().epoch());
   count_running(to);
+  settle_state(record_, now_);
   job().set_state(to);
   job().set_message(reason);
   if (to == v1::Job::QUEUED) *record_.mutable_queue_time() = to_timestamp(now_);

@@ -11,6 +11,7 @@
 #include "server/jobs/admission.h"
 #include "server/jobs/assignments.h"
 #include "server/jobs/epoch.h"
+#include "server/jobs/goodput.h"
 #include "server/jobs/transitions.h"
 
 namespace telar::server::jobs {
@@ -137,6 +138,7 @@ double JobManager::run_seconds(const JobRecord& record) const {
 v1::Job JobManager::shown(const JobRecord& record) const {
   v1::Job job = record.job();
   job.set_run_seconds(run_seconds(record));
+  *job.mutable_goodput() = goodput_of(record, clock_->wall());
   const Waiter* waiter = line_.find(record.order());
   if (waiter == nullptr || !explainer_) return job;
   auto waiting = explainer_->explain(*waiter, line_.request(waiter->request));
@@ -243,7 +245,10 @@ JobManager::Census JobManager::census() const {
   Census census;
   for (const auto& [id, record] : jobs_) {
     ++census.states[record.job().state()];
-    if (!terminal(record.job().state())) census.live.push_back(record.job());
+    if (!terminal(record.job().state())) {
+      census.live.push_back(record.job());
+      *census.live.back().mutable_goodput() = goodput_of(record, clock_->wall());
+    }
     if (const double ratio = hangs_.straggler_ratio(id); ratio > 0)
       census.straggler_ratios[record.job().name()] = ratio;
   }

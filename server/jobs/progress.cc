@@ -1,5 +1,7 @@
 #include "server/jobs/progress.h"
 
+#include "server/jobs/goodput.h"
+
 namespace telar::server::jobs {
 namespace {
 
@@ -36,6 +38,7 @@ void fold_event(JobRecord& record, const v1::RankEvent& event) {
   v1::Progress& progress = *record.mutable_job()->mutable_progress();
   switch (event.kind_case()) {
     case v1::RankEvent::kStarted:
+      note_start(record, event.started().start_step());
       if (event.started().parameters() != 0) record.mutable_job()->set_parameters(event.started().parameters());
       progress.set_step(event.started().start_step());
       progress.set_resumed_from(event.started().resumed_from());
@@ -52,6 +55,7 @@ void fold_event(JobRecord& record, const v1::RankEvent& event) {
     case v1::RankEvent::kCheckpoint:
       // Ranks of older versions told of published ones only, and not of their state.
       if (event.checkpoint().state() == v1::CheckpointReport::STAGED) break;
+      note_stall(record, event.checkpoint().stall_seconds());
       if (event.checkpoint().state() == v1::CheckpointReport::FAILED) break;
       progress.set_checkpoint_step(event.checkpoint().step());
       progress.set_checkpoint_path(event.checkpoint().path());

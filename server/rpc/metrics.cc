@@ -44,6 +44,7 @@ void add_jobs(const jobs::JobManager::Census& census, std::vector<MetricFamily>&
   }
   MetricFamily info = gauge_family("telar_job_info", "Constant 1; what a live job is");
   MetricFamily states = gauge_family("telar_job_state", "1 for the state that a live job is in");
+  MetricFamily times = gauge_family("telar_job_time_seconds", "Where a live job's time went; the kinds sum to its age");
   MetricFamily steps = gauge_family("telar_job_step", "Optimizer steps done by a live job");
   MetricFamily ratios = gauge_family(
       "telar_job_straggler_ratio", "Largest own time of a rank over its gang's median, of live jobs where it is known");
@@ -64,8 +65,17 @@ void add_jobs(const jobs::JobManager::Census& census, std::vector<MetricFamily>&
         1);
     add(states, {{"job_id", id}, {"state", v1::Job::State_Name(job.state())}}, 1);
     add(steps, {{"job_id", id}}, static_cast<double>(job.progress().step()));
+    const v1::Goodput& goodput = job.goodput();
+    const auto spent = [&](const char* kind, double seconds) { add(times, {{"job_id", id}, {"kind", kind}}, seconds); };
+    spent("queued", goodput.queued_seconds());
+    spent("starting", goodput.starting_seconds());
+    spent("productive", goodput.productive_seconds());
+    spent("lost", goodput.lost_seconds());
+    spent("stalled", goodput.stalled_seconds());
+    spent("recovering", goodput.recovering_seconds());
+    spent("ending", goodput.ending_seconds());
   }
-  for (MetricFamily* family : {&counts, &info, &states, &steps, &ratios}) out.push_back(std::move(*family));
+  for (MetricFamily* family : {&counts, &info, &states, &steps, &times, &ratios}) out.push_back(std::move(*family));
 }
 
 void add_nodes(const std::vector<v1::Node>& nodes, std::vector<MetricFamily>& out) {

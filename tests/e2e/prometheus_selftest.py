@@ -43,6 +43,13 @@ def coordinator_metrics(seconds):
     text += line("telar_job_info", 1, job_id="k3x9q2ab", name="selftest")
     text += line("telar_job_state", 1, job_id="k3x9q2ab", state="RUNNING")
     text += line("telar_job_restarts_total", int(seconds / 4), reason="NODE_LOST")
+    text += line("telar_job_step", int(4 * seconds), job_id="k3x9q2ab") + line("telar_job_straggler_ratio", 1.05, job_id="k3x9q2ab")
+    text += line("telar_job_time_seconds", 1 + seconds, job_id="k3x9q2ab", kind="productive")
+    text += line("telar_job_hangs_total", int(seconds / 9), named="true") + line("telar_job_stragglers_total", int(seconds / 9))
+    text += line("telar_refused_calls_total", int(seconds / 9), reason="UNAUTHENTICATED") + line("telar_audit_lost_total", int(seconds / 9))
+    text += line("telar_security_reload_failures_total", int(seconds / 9))
+    text += line("telar_tls_certificate_expiry_timestamp_seconds", time.time() + 1e6)
+    text += line("telar_log_missing_bytes_total", int(seconds))
     text += line("telar_nodes", 1, state="READY") + line("telar_devices", 2, kind="CPU", state="busy")
     text += histogram("telar_queue_wait_seconds", int(seconds), (0.1, 1, 10))
     text += histogram("telar_rpc_seconds", int(10 * seconds), (0.001, 0.01, 0.1), method="Heartbeat")
@@ -55,16 +62,28 @@ def worker_metrics(seconds):
     text += line("telar_worker_connected", 1) + line("telar_worker_heartbeat_timestamp_seconds", now)
     text += line("telar_worker_ranks", 2, state="running")
     text += line("telar_worker_rank_exits_total", int(seconds / 4), **{"class": "CRASH"})
+    text += line("telar_worker_log_lost_bytes_total", int(seconds)) + line("telar_device_used_bytes", 1e9, device="gpu:0")
+    text += line("telar_device_faults_total", int(seconds / 9), device="gpu:0", code="xid-13")
+    text += line("telar_telemetry_stale", 0) + line("telar_probe_restarts_total", int(seconds / 9))
+    text += line("telar_telemetry_last_success_timestamp_seconds", now)
     for rank in RANKS:
         gauges = dict(loss=5 - 0.01 * seconds, eval_loss=5, grad_norm=1.5, learning_rate=1e-3, parameters=1.6e6,
                       device_peak_flops_per_second=1e9, checkpoint_last_success_timestamp_seconds=now - 3,
-                      last_step_timestamp_seconds=now, consumed_samples=int(16 * seconds))
+                      last_step_timestamp_seconds=now, consumed_samples=int(16 * seconds), loss_scale=1024,
+                      checkpoint_last_durable_step=int(seconds), pipeline_bubble_theoretical_ratio=0.2)
         counters = dict(steps=seconds, tokens=2048 * seconds, checkpoint_saves=seconds / 5, checkpoint_bytes=1e6 * seconds,
-                        nonfinite=int(seconds / 9), skipped_steps=int(seconds / 9))
+                        nonfinite=int(seconds / 9), skipped_steps=int(seconds / 9), hardware_flops=2e8 * seconds,
+                        checkpoint_failures=int(seconds / 9), checkpoint_stall_seconds=seconds / 99,
+                        pipeline_window_seconds=seconds / 2)
         text += "".join(line("telar_" + name, value, **rank) for name, value in gauges.items())
         text += "".join(line(f"telar_{name}_total", value, **rank) for name, value in counters.items())
         text += line("telar_eval_source_loss", 5, source="books", **rank)
         text += line("telar_model_flops_total", 1e8 * seconds, convention="model", **rank)
+        text += line("telar_pipeline_idle_seconds_total", seconds / 9, part="warmup", **rank)
+        text += line("telar_comm_group_ranks", 2, group="shard", **rank)
+        for name, value in (("bytes", 1e6), ("calls", 9), ("seconds", 0.1)):
+            text += line(f"telar_comm_{name}_total", value * seconds, group="shard", op="all_reduce", **rank)
+        text += histogram("telar_checkpoint_save_seconds", int(seconds / 2), (1, 2, 5), **rank)
         text += histogram("telar_step_seconds", int(4 * seconds), (0.1, 0.2, 0.4), **rank)
         text += "".join(line("telar_memory_bytes", 1e6, **{"class": name}, **rank) for name in ("weights", "activations"))
         text += "".join(line("telar_step_phase_seconds_total", seconds / 3, phase=phase, **rank)
@@ -111,6 +130,9 @@ def start_prometheus(folder, coordinator):
         assert config.count(theirs) == count, f"prometheus.yml: {theirs} stands there {config.count(theirs)} times"
         config = config.replace(theirs, ours)
     (folder / "prometheus.yml").write_text(config)
+    (folder / "rules").mkdir()
+    rules = (ROOT / "deploy/prometheus/rules/telar.yml").read_text()
+    (folder / "rules/telar.yml").write_text(rules.replace("interval: 15s", "interval: 1s"))
     port = free_port()  # Prometheus does not say which port it bound, so 0 is of no use.
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
@@ -147,7 +169,7 @@ def run_checker(url, *arguments):
 
 def planted(folder, name, expression=None, variable=None):
     """Our dashboard with one thing wrong."""
-    dashboard = copy.deepcopy(json.loads((ROOT / "deploy/grafana/dashboards/telar.json").read_text()))
+    dashboard = copy.deepcopy(json.loads((ROOT / "deploy/grafana/dashboards/telar-job.json").read_text()))
     panel = next(panel for panel in dashboard["panels"] if panel["title"] == "Loss")
     if expression is not None:
         panel["targets"][0]["expr"] = expression
@@ -174,7 +196,7 @@ def check_the_checker(url, folder):
             wrong.append(f"planted {name}: exit {result.returncode}, said {result.stderr!r}, wanted {complaint!r}")
     missing = planted(folder, "allowed", expression="telar_no_such_metric")
     for allow, code in (("Loss=none on this machine", 0), ("Loss=", 2), ("Nobody=why", 1)):
-        result = run_checker(url, "--allow-empty", allow, missing if code == 0 else ROOT / "deploy/grafana/dashboards/telar.json")
+        result = run_checker(url, "--allow-empty", allow, missing if code == 0 else ROOT / "deploy/grafana/dashboards/telar-job.json")
         if result.returncode != code:
             wrong.append(f"--allow-empty {allow!r}: exit {result.returncode}, wanted {code}: {result.stderr}")
     return wrong

@@ -65,19 +65,18 @@ std::optional<v1::RankPace> PaceBook::pace(const RankKey& key) const {
   pace.set_silent_seconds(std::chrono::duration<double>(clock_->now() - rank.moved).count());
   pace.set_activity(rank.activity);
   double slowest = 0, seconds = 0, own = 0;
-  bool known = true;
-  size_t back = 0;
+  size_t back = 0, known = 0;
   for (auto step = rank.steps.rbegin(); step != rank.steps.rend(); ++step, ++back) {
     slowest = std::max(slowest, step->seconds);
-    if (back >= kMeanOf) continue;
-    seconds += step->seconds;
-    own += step->own.value_or(0);
-    known = known && step->own.has_value();
+    if (back < kMeanOf) seconds += step->seconds;
+    if (!step->own || known == kMeanOf) continue;
+    own += *step->own;
+    ++known;
   }
   pace.set_slowest_seconds(slowest);
   if (back >= kMeanOf) {
     pace.set_step_seconds(seconds / kMeanOf);
-    if (known) pace.set_own_seconds(own / kMeanOf);
+    if (known > 0) pace.set_own_seconds(own / static_cast<double>(known));
   }
   return pace;
 }

@@ -19,7 +19,8 @@ namespace telar::agent {
 // Thread safe. The clock must outlive it.
 class PaceBook {
  public:
-  static constexpr size_t kMeanOf = 20, kSlowestOf = 100;  // Steps.
+  // Steps. What is the rank's own is the mean of those of the last kSlowestOf that tell, the last kMeanOf of them.
+  static constexpr size_t kMeanOf = 20, kSlowestOf = 100;
 
   explicit PaceBook(const Clock* clock) : clock_(clock) {}
 

@@ -5,6 +5,7 @@
 #include <cassert>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "worker/backend/collectives.h"
@@ -15,6 +16,7 @@ namespace telar::engine {
 using GroupId = uint32_t;  // A communicator, by its place in the executor's list.
 
 enum class CommKind : uint8_t { kAllReduce, kAllGather, kReduceScatter, kBroadcast, kSend, kRecv, kExchange };
+std::string_view name_of(CommKind kind);  // "all_reduce", ...
 
 struct CommCall {
   CommKind kind = CommKind::kAllReduce;

@@ -42,32 +42,34 @@ std::string Lane::to_string() const {
   return "?";
 }
 
-std::string CommCall::to_string() const {
-  const char* const reduction = reduce == backend::ReduceOp::kSum ? "(sum)" : "(max)";
-  std::string text;
+std::string_view name_of(CommKind kind) {
   switch (kind) {
     case CommKind::kAllReduce:
-      text = absl::StrCat("all_reduce", reduction);
-      break;
+      return "all_reduce";
     case CommKind::kAllGather:
-      text = "all_gather";
-      break;
+      return "all_gather";
     case CommKind::kReduceScatter:
-      text = absl::StrCat("reduce_scatter", reduction);
-      break;
+      return "reduce_scatter";
     case CommKind::kBroadcast:
-      text = absl::StrCat("broadcast from ", peer);
-      break;
+      return "broadcast";
     case CommKind::kSend:
-      text = absl::StrCat("send to ", peer);
-      break;
+      return "send";
     case CommKind::kRecv:
-      text = absl::StrCat("recv from ", peer);
-      break;
+      return "recv";
     case CommKind::kExchange:
-      text = absl::StrCat("exchange to ", peer, " from ", source);
-      break;
+      return "exchange";
   }
+  return "?";
+}
+
+std::string CommCall::to_string() const {
+  std::string text(name_of(kind));
+  if (kind == CommKind::kAllReduce || kind == CommKind::kReduceScatter) {
+    text += reduce == backend::ReduceOp::kSum ? "(sum)" : "(max)";
+  }
+  if (kind == CommKind::kSend || kind == CommKind::kExchange) absl::StrAppend(&text, " to ", peer);
+  if (kind == CommKind::kBroadcast || kind == CommKind::kRecv) absl::StrAppend(&text, " from ", peer);
+  if (kind == CommKind::kExchange) absl::StrAppend(&text, " from ", source);
   return absl::StrCat(text, " of ", elements, " ", std::string(backend::name_of(dtype)));
 }
 

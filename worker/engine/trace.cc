@@ -120,6 +120,7 @@ Trace make_trace(const Program& program, const Plan& plan, const RunTimes& times
                          .lane = plan.ops[id].lane,
                          .bytes = op.comm ? static_cast<double>(op.comm->bytes()) : op.cost.bytes,
                          .receives = op.comm && op.comm->kind == CommKind::kRecv,
+                         .comm = op.comm ? std::string(name_of(op.comm->kind)) : std::string(),
                          .start = times.ops[id].start,
                          .stop = times.ops[id].stop});
   }

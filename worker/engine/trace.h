@@ -18,6 +18,7 @@ struct TracedOp {
   uint32_t lane = 0;           // Index into Trace::lanes.
   double bytes = 0;            // What a collective exchanges; of other ops, what they move in memory.
   bool receives = false;       // From a peer.
+  std::string comm;            // Of a collective: "all_reduce", ...; else empty.
   double start = 0, stop = 0;  // Seconds since the start of the run.
 };
 

@@ -43,6 +43,19 @@ struct RankMetrics::Families {
         peak_flops(gauge(r, "telar_device_peak_flops_per_second", "Dense peak of the device at the job's precision.")),
         memory(gauge(r, "telar_memory_bytes", "Planned memory of the rank, by class.")),
         phases(counter(r, "telar_step_phase_seconds_total", "Step time by phase.")),
+        hardware_flops(
+            counter(r, "telar_hardware_flops_total", "FLOPs that the rank's kernels did, recomputed ones too.")),
+        comm_bytes(
+            counter(r, "telar_comm_bytes_total", "Bytes that collectives exchanged, by the role of their group.")),
+        comm_calls(counter(r, "telar_comm_calls_total", "Collectives, by the role of their group.")),
+        comm_seconds(counter(r, "telar_comm_seconds_total", "Time that collectives ran, waiting for peers included.")),
+        comm_ranks(gauge(r, "telar_comm_group_ranks", "Ranks of the group of this role that the rank is in.")),
+        pipeline_window(counter(r, "telar_pipeline_window_seconds_total",
+                                "Time from where the ranks met before the first forward to behind the last backward.")),
+        pipeline_idle(counter(r, "telar_pipeline_idle_seconds_total",
+                              "Of the pipeline's window the time in which this rank had nothing to do.")),
+        pipeline_theory(gauge(r, "telar_pipeline_bubble_theoretical_ratio",
+                              "Share of the window that the schedule leaves idle if all stages take alike.")),
         checkpoint_time(
             gauge(r, "telar_checkpoint_last_success_timestamp_seconds", "When the last checkpoint was published.")),
         checkpoint_saves(counter(r, "telar_checkpoint_saves_total", "Checkpoints published.")),
@@ -75,6 +88,14 @@ struct RankMetrics::Families {
   Family<Gauge>& peak_flops;
   Family<Gauge>& memory;
   Family<Counter>& phases;
+  Family<Counter>& hardware_flops;
+  Family<Counter>& comm_bytes;
+  Family<Counter>& comm_calls;
+  Family<Counter>& comm_seconds;
+  Family<Gauge>& comm_ranks;
+  Family<Counter>& pipeline_window;
+  Family<Counter>& pipeline_idle;
+  Family<Gauge>& pipeline_theory;
   Family<Gauge>& checkpoint_time;
   Family<Counter>& checkpoint_saves;
   Family<Counter>& checkpoint_bytes;
@@ -94,6 +115,8 @@ struct RankMetrics::Rank {
   bool leads = false;  // Rank 0 speaks for the job.
   double share = 1;    // Of the global tokens.
   double flops_per_token = 0;
+  double hardware_flops_per_step = 0;
+  v1::StepAccount account;  // The last one.
   Labels labels;
   std::vector<std::pair<const void*, std::function<void()>>> removals;
 
@@ -169,6 +192,8 @@ void RankMetrics::observe(const std::string& job_id, uint64_t epoch, uint32_t ra
 
 void RankMetrics::observe_started(Rank& rank, const v1::RankStarted& started) {
   rank.flops_per_token = static_cast<double>(started.flops_per_token());
+  rank.hardware_flops_per_step = started.hardware_flops_per_step();
+  if (started.pipeline_bubble_theory() > 0) rank.get(families_->pipeline_theory).Set(started.pipeline_bubble_theory());
   if (started.peak_flops() > 0) rank.get(families_->peak_flops).Set(started.peak_flops());
   for (const v1::MemoryUse& use : started.memory()) {
     rank.get(families_->memory, {{"class", use.memory_class()}}).Set(static_cast<double>(use.bytes()));
@@ -193,9 +218,8 @@ void RankMetrics::observe_step(Rank& rank, const v1::StepReport& step, double ti
   rank.get(families_->flops, {{"convention", "causal"}}).Increment(tokens * rank.flops_per_token);
   rank.get(families_->step_seconds, {}, kStepBuckets).Observe(step.seconds());
   rank.get(families_->step_time).Set(time);
-  for (const v1::PhaseTime& phase : step.phases()) {
-    rank.get(families_->phases, {{"phase", phase.phase()}}).Increment(std::max(0.0, phase.seconds()));
-  }
+  if (rank.hardware_flops_per_step > 0) rank.get(families_->hardware_flops).Increment(rank.hardware_flops_per_step);
+  observe_time(rank, step);
   for (const v1::MemoryUse& use : step.memory()) {
     rank.get(families_->memory, {{"class", use.memory_class()}}).Set(static_cast<double>(use.bytes()));
   }
@@ -207,6 +231,40 @@ void RankMetrics::observe_step(Rank& rank, const v1::StepReport& step, double ti
   if (step.skipped()) rank.get(families_->skipped_steps).Increment();
   rank.get(families_->consumed_samples).Set(static_cast<double>(step.consumed_samples()));
   if (!std::isfinite(step.loss()) || !std::isfinite(step.grad_norm())) rank.get(families_->nonfinite).Increment();
+}
+
+// Steps between two accounts are taken to be like the last: their device time is split as its.
+void RankMetrics::observe_time(Rank& rank, const v1::StepReport& step) {
+  if (step.has_account()) rank.account = step.account();
+  const v1::StepAccount& account = rank.account;
+  const auto add = [&](const std::string& phase, double seconds) {
+    rank.get(families_->phases, {{"phase", phase}}).Increment(std::max(0.0, seconds));
+  };
+  double device = 0;
+  for (const v1::PhaseTime& phase : step.phases()) {
+    const bool on_device = phase.phase() == "device" || phase.phase() == "peers";
+    if (on_device) device += phase.seconds();
+    if (!on_device || account.seconds() <= 0) add(phase.phase(), phase.seconds());
+  }
+  if (account.seconds() <= 0) return;
+  const double scale = std::max(0.0, device) / account.seconds();
+  for (const v1::PhaseTime& part : account.parts()) add(part.phase(), part.seconds() * scale);
+  for (const v1::CommUse& use : account.communication()) {
+    const Labels labels = {{"group", use.group()}, {"op", use.op()}};
+    rank.get(families_->comm_bytes, labels).Increment(static_cast<double>(use.bytes()));
+    rank.get(families_->comm_calls, labels).Increment(static_cast<double>(use.calls()));
+    rank.get(families_->comm_seconds, labels).Increment(use.seconds() * scale);
+    rank.get(families_->comm_ranks, {{"group", use.group()}}).Set(use.ranks());
+  }
+  if (!account.has_pipeline()) return;
+  const v1::PipelineUse& use = account.pipeline();
+  rank.get(families_->pipeline_window).Increment(use.window_seconds() * scale);
+  const auto idle = [&](const char* part, double seconds) {
+    rank.get(families_->pipeline_idle, {{"part", part}}).Increment(seconds * scale);
+  };
+  idle("warmup", use.warmup_idle_seconds());
+  idle("steady", use.steady_idle_seconds());
+  idle("cooldown", use.cooldown_idle_seconds());
 }
 
 void RankMetrics::observe_eval(Rank& rank, const v1::EvalReport& eval) {

@@ -41,6 +41,7 @@ class RankMetrics {
 
   void observe_started(Rank& rank, const v1::RankStarted& started);
   void observe_step(Rank& rank, const v1::StepReport& step, double time);
+  void observe_time(Rank& rank, const v1::StepReport& step);
   void observe_eval(Rank& rank, const v1::EvalReport& eval);
   void observe_checkpoint(Rank& rank, const v1::CheckpointReport& checkpoint, double time);
 

@@ -74,6 +74,12 @@ absl::Status MetricsFile::write(const v1::StepReport& step) {
   for (const v1::PhaseTime& phase : step.phases()) {
     if (phase.phase() == "checkpoint_stall" && phase.seconds() > 0) line["checkpoint_stall"] = phase.seconds();
   }
+  for (const v1::PhaseTime& part : step.account().parts()) line["account"][part.phase()] = part.seconds();
+  if (step.account().has_pipeline()) {
+    const v1::PipelineUse& use = step.account().pipeline();
+    const double idle = use.warmup_idle_seconds() + use.steady_idle_seconds() + use.cooldown_idle_seconds();
+    if (use.window_seconds() > 0) line["bubble"] = idle / use.window_seconds();
+  }
   return append(line.dump());
 }
 

@@ -27,6 +27,7 @@
 #include "worker/train/saved_state.h"
 #include "worker/train/saves.h"
 #include "worker/train/seconds.h"
+#include "worker/train/step_report.h"
 #include "worker/train/step_trace.h"
 
 namespace telar::train {
@@ -64,7 +65,7 @@ class Run {
         seams_(seams),
         flight_(
             FlightLog::create(seams.flight_path, shape_.groups.list(), plan.device().kind() == v1::ResourceSpec::GPU)),
-        trace_(plan) {
+        trace_(plan, shape_.groups.list(), shape_.mesh.pp_size > 1) {
     flight_->set_activity(Activity::kStarting);
   }
 
@@ -93,7 +94,8 @@ class Run {
                                spec_.deterministic()});
     if (!device.ok()) return with_class(v1::CONFIG, device.status());
     device_ = *std::move(device);
-    return absl::OkStatus();
+    const absl::Status suits = plan::check_device(shape_, device_->info());
+    return suits.ok() ? suits : with_class(v1::CONFIG, suits);
   }
 
   // All communicators at once and before anything else, in the one order that all ranks keep.
@@ -187,14 +189,19 @@ class Run {
   }
 
   absl::Status announce() {
-    flops_per_token_ = plan::flops_per_token(spec_.model(), spec_.batch().sequence_length());
+    facts_.flops_per_token = plan::flops_per_token(spec_.model(), spec_.batch().sequence_length());
     const backend::DeviceInfo& info = device_->info();
-    peak_flops_ = info.peak_flops(replica_->shape().act);
+    facts_.peak_flops = plan::peak_flops(replica_->shape(), info);
     v1::RankEvent event;
     v1::RankStarted& started = *event.mutable_started();
     started.set_parameters(plan::parameter_count(spec_.model()));
-    started.set_flops_per_token(static_cast<uint64_t>(flops_per_token_));
-    started.set_peak_flops(peak_flops_);
+    started.set_flops_per_token(static_cast<uint64_t>(facts_.flops_per_token));
+    started.set_peak_flops(facts_.peak_flops);
+    started.set_fp8_share(plan::fp8_flops_share(spec_));
+    double hardware_flops = 0;
+    for (const engine::Op& op : replica_->train_program().ops()) hardware_flops += op.cost.flops;
+    started.set_hardware_flops_per_step(hardware_flops);
+    started.set_pipeline_bubble_theory(shape_.bubble_theory);
     started.set_start_step(outcome_.step);
     started.set_resumed_from(resumed_from_);
     for (const std::string& passed_over : saved_->passed_over()) started.add_passed_over(passed_over);
@@ -253,6 +260,7 @@ class Run {
     auto loader = data::BatchLoader::start(*dataset_->train, options);
     if (!loader.ok()) return with_class(v1::DATA, loader.status());
     submitted_ = start_step_ = outcome_.step;
+    if (execution_ == Replica::Execution::kLanes) trace_.account_from(start_step_);
     while (outcome_.step < spec_.schedule().steps() && !outcome_.interrupted) {
       const absl::Status status = one_step(**loader);
       if (!status.ok()) return status;
@@ -292,7 +300,6 @@ class Run {
     stopping_ = stopping_ || result->stop;
     absl::Status status = check_finite(*result);
     if (status.ok()) status = report_step(*result, pace);
-    if (status.ok()) status = trace_.finish(outcome_.step, *replica_, group_names());
     if (!status.ok()) return status;
     if (stages_behind(outcome_.step) && !evaluates_behind(outcome_.step)) write_staged();
     if (replica_->in_flight() == 0) status = behind_step();
@@ -357,35 +364,18 @@ class Run {
                                                                    " steps in a row, up to step ", outcome_.step)));
   }
 
-  absl::Status report_step(const StepResult& result, const Pace& pace) {
+  absl::Status report_step(const StepResult& result, Pace& pace) {
+    auto account = trace_.finish(outcome_.step, *replica_);
+    if (!account.ok()) return account.status();
+    if (*account && !pace.peers && plan_.world_size() > 1) pace.peers = pace.device * waiting_share(**account);
     v1::RankEvent event;
     v1::StepReport& report = *event.mutable_step();
-    report.set_step(outcome_.step);
-    report.set_loss(result.loss);
-    report.set_grad_norm(result.grad_norm);
-    report.set_learning_rate(optim::learning_rate(spec_.schedule(), spec_.optimizer().learning_rate(), outcome_.step));
-    const double tokens = static_cast<double>(spec_.batch().global()) * spec_.batch().sequence_length();
-    report.set_tokens(static_cast<uint64_t>(tokens));
-    report.set_consumed_samples(consumed_samples_);
-    report.set_skipped(result.skipped);
-    if (scales_loss()) report.set_loss_scale(result.loss_scale);
-    report.set_seconds(pace.seconds);
-    report.set_tokens_per_second(tokens / pace.seconds);
-    if (peak_flops_ > 0) report.set_mfu(tokens / pace.seconds * flops_per_token_ / (peak_flops_ * plan_.world_size()));
-    const auto phase = [&](const char* name, double value) {
-      v1::PhaseTime& time = *report.add_phases();
-      time.set_phase(name);
-      time.set_seconds(value);
-    };
+    report = step_report(plan_, facts_, outcome_.step, consumed_samples_, result, pace);
+    if (*account) *report.mutable_account() = **std::move(account);
     if (outcome_.step == start_step_ + kSettlingSteps) {
       const absl::Status status = report_device(report);
       if (!status.ok()) return status;
     }
-    phase("data_wait", pace.data_wait);
-    phase("device", pace.device - pace.peers.value_or(0));
-    if (pace.peers) phase("peers", *pace.peers);
-    phase("checkpoint_stall", pace.checkpoint_stall);
-    phase("host", std::max(0.0, pace.seconds - pace.data_wait - pace.device - pace.checkpoint_stall));
     if (metrics_ != nullptr) {
       const absl::Status status = metrics_->write(report);
       if (!status.ok()) return status;
@@ -411,12 +401,6 @@ class Run {
                  graph.captured ? absl::StrCat("from a graph of ", graph.nodes, " nodes")
                                 : absl::StrCat("op by op: ", graph.why_not));
     return absl::OkStatus();
-  }
-
-  std::vector<std::string> group_names() const {
-    std::vector<std::string> names;
-    for (const parallel::Group& group : shape_.groups.list()) names.push_back(group.name);
-    return names;
   }
 
   bool is_last(uint64_t step) const { return step == spec_.schedule().steps(); }
@@ -581,8 +565,7 @@ class Run {
   std::optional<double> eval_loss_;     // Of an evaluation behind this very step.
   std::optional<uint64_t> saved_step_;  // Of the last checkpoint saved or resumed from.
   std::string resumed_from_;
-  double flops_per_token_ = 0;
-  double peak_flops_ = 0;
+  StepFacts facts_;
   int bad_steps_ = 0;
 };
 

@@ -91,7 +91,18 @@ TEST_F(PaceBookTest, MeansAreOfTwentyStepsAndTheSlowestOfAHundred) {
   step(2, 0.5);
   EXPECT_DOUBLE_EQ(pace().slowest_seconds(), 2);
   step(2);  // One step of which nobody knows.
+  EXPECT_DOUBLE_EQ(pace().own_seconds(), 1.5);
+}
+
+// As on GPUs, where one step in many is looked at.
+TEST_F(PaceBookTest, FewStepsMayTellWhatIsTheRanksOwn) {
+  for (int i = 0; i < 20; ++i) step(2);
   EXPECT_DOUBLE_EQ(pace().own_seconds(), 0);
+  step(2, 0.5);
+  for (int i = 0; i < 99; ++i) step(2);
+  EXPECT_DOUBLE_EQ(pace().own_seconds(), 1.5);
+  step(2);
+  EXPECT_DOUBLE_EQ(pace().own_seconds(), 0) << "it is too long ago";
 }
 
 TEST_F(PaceBookTest, KnowsOnlyWhoWasAdded) {

@@ -102,6 +102,59 @@ TEST_F(RankMetricsTest, RankZeroSpeaksForTheJobAndTokensAreShared) {
                               "rank=\"1\",tp=\"1\"} 1\n"));
 }
 
+// The device's time of every step is split as that of the last step that was looked at.
+TEST_F(RankMetricsTest, AnAccountSplitsTheTimeOfSteps) {
+  metrics_.add("j1", plan(0));
+  metrics_.observe("j1", 1, 0, started());
+  const auto timed = [&](double device, double host, bool account) {
+    v1::RankEvent event = step(1);
+    event.mutable_step()->clear_phases();
+    const auto add = [](auto& phases, const char* name, double seconds) {
+      v1::PhaseTime& phase = *phases.Add();
+      phase.set_phase(name);
+      phase.set_seconds(seconds);
+    };
+    add(*event.mutable_step()->mutable_phases(), "device", device - 0.5);
+    add(*event.mutable_step()->mutable_phases(), "peers", 0.5);
+    add(*event.mutable_step()->mutable_phases(), "host", host);
+    if (account) {
+      v1::StepAccount& told = *event.mutable_step()->mutable_account();
+      told.set_seconds(4);
+      add(*told.mutable_parts(), "forward", 3);
+      add(*told.mutable_parts(), "gang_wait", 1);
+      v1::CommUse& use = *told.add_communication();
+      use.set_group("world");
+      use.set_ranks(2);
+      use.set_op("all_reduce");
+      use.set_calls(3);
+      use.set_bytes(100);
+      use.set_seconds(2);
+      told.mutable_pipeline()->set_window_seconds(3.5);
+      told.mutable_pipeline()->set_cooldown_idle_seconds(0.25);
+    }
+    metrics_.observe("j1", 1, 0, event);
+  };
+  timed(2, 0.25, false);
+  timed(4, 0.25, true);
+  timed(8, 0.5, false);
+  const std::string text = page(), labels = "job_id=\"j1\",phase=\"";
+  const auto phase = [&](const char* name, const char* value) {
+    EXPECT_THAT(text, HasSubstr("telar_step_phase_seconds_total{" + labels + name + "\",rank=\"0\"} " + value + "\n"));
+  };
+  phase("device", "1.5");
+  phase("peers", "0.5");
+  phase("host", "1");
+  phase("forward", "9");
+  phase("gang_wait", "3");
+  const std::string comm = "{group=\"world\",job_id=\"j1\",op=\"all_reduce\",rank=\"0\"} ";
+  EXPECT_THAT(text, HasSubstr("telar_comm_bytes_total" + comm + "200\n"));
+  EXPECT_THAT(text, HasSubstr("telar_comm_calls_total" + comm + "6\n"));
+  EXPECT_THAT(text, HasSubstr("telar_comm_seconds_total" + comm + "6\n"));
+  EXPECT_THAT(text, HasSubstr("telar_comm_group_ranks{group=\"world\",job_id=\"j1\",rank=\"0\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("telar_pipeline_window_seconds_total{job_id=\"j1\",rank=\"0\"} 10.5\n"));
+  EXPECT_THAT(text, HasSubstr("telar_pipeline_idle_seconds_total{job_id=\"j1\",part=\"cooldown\",rank=\"0\"} 0.75\n"));
+}
+
 TEST_F(RankMetricsTest, EvalAndCheckpoint) {
   metrics_.add("j1", plan(0));
   metrics_.observe("j1", 1, 0, eval_and_checkpoint(true));

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tests/worker/train/layouts.h"
+#include "worker/engine/account.h"
 #include "worker/engine/op_timer.h"
 #include "worker/parallel/schedule_generators.h"
 #include "worker/parallel/schedule_simulator.h"
@@ -112,6 +113,7 @@ struct Measured {
   std::vector<StageCost> stages;  // Means over the micro-batches.
   double start = 1e300, end = 0;  // Of the first and the last action.
   std::vector<double> busy;       // By rank.
+  double accounted = 0;           // Mean over ranks of what their accounts say: what a job reports.
 
   double makespan() const { return end - start; }
   double idle(size_t rank) const { return makespan() - busy[rank]; }
@@ -140,13 +142,22 @@ void add(const engine::Program& program, const engine::RunTimes& times, int rank
   }
 }
 
+void account(const Replica& replica, const engine::RunTimes& times, Measured& measured) {
+  const engine::Trace trace = engine::make_trace(replica.train_program(), replica.train_plan(), times, {});
+  const engine::PipelineUse use = engine::account_of(trace).pipeline;
+  const double idle = use.warmup_idle + use.steady_idle + use.cooldown_idle;
+  measured.accounted += idle / use.window / static_cast<double>(measured.busy.size());
+}
+
 // Relative to the forecast; of ranks' idle times relative to the mean one, for a rank may have next to none.
 double worst_difference(const Measured& step, const ScheduleForecast& forecast, std::string& report) {
   const auto difference = [](double got, double want, double of) { return std::abs(got - want) / of; };
   double worst = std::max(difference(step.makespan(), forecast.makespan, forecast.makespan),
                           difference(step.bubble_fraction(), forecast.bubble_fraction, forecast.bubble_fraction));
   absl::StrAppend(&report, "makespan ", step.makespan(), ", forecast ", forecast.makespan, "; bubble ",
-                  step.bubble_fraction(), ", forecast ", forecast.bubble_fraction, "; idle by rank:");
+                  step.bubble_fraction(), ", accounted ", step.accounted, ", forecast ", forecast.bubble_fraction,
+                  "; idle by rank:");
+  worst = std::max(worst, difference(step.accounted, forecast.bubble_fraction, forecast.bubble_fraction));
   for (size_t rank = 0; rank < forecast.ranks.size(); ++rank) {
     const double idle = forecast.ranks[rank].idle;
     worst = std::max(worst, difference(step.idle(rank), idle, forecast.bubble_fraction * forecast.makespan));
@@ -172,6 +183,7 @@ class BubbleTest : public ::testing::TestWithParam<Pipeline> {
     ASSERT_TRUE(times.ok()) << times.status();
     const std::lock_guard lock(mutex_);
     add(replica.train_program(), *times, rank, measured_);
+    account(replica, *times, measured_);
   }
 
   const std::vector<int32_t> ids_ = std::vector<int32_t>(kMicroBatches * kSequence, 3);
@@ -188,7 +200,8 @@ TEST_P(BubbleTest, IsWhatTheSimulatorForecasts) {
                                                 static_cast<int>(pipeline.each), kMicroBatches);
   ASSERT_TRUE(schedule.ok()) << schedule.status();
   const auto reset = [&] {
-    measured_ = {std::vector<StageCost>(pipeline.ranks * pipeline.each), 1e300, 0, std::vector<double>(pipeline.ranks)};
+    measured_ = {std::vector<StageCost>(pipeline.ranks * pipeline.each), 1e300, 0, std::vector<double>(pipeline.ranks),
+                 0};
   };
   reset();
   const std::chrono::microseconds product = kForward / (kProductsOfALayer * kLayers / pipeline.ranks);

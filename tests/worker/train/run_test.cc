@@ -269,6 +269,27 @@ TEST_F(RunTest, PhasesSumToTheStepAndStepsToTheRun) {
   EXPECT_LT(total, whole);
 }
 
+TEST_F(RunTest, OneStepInManyIsAccountedForAndItsPartsSumToIt) {
+  v1::RankPlan made = plan("a", 12);
+  made.mutable_spec()->mutable_trace()->set_account_every(4);
+  ASSERT_TRUE(run_plan(made).ok());
+  std::vector<uint64_t> accounted;
+  std::ifstream file(root_ / "events.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    const auto event = nlohmann::json::parse(line);
+    if (!event.contains("step") || !event["step"].contains("account")) continue;
+    accounted.push_back(std::stoull(event["step"]["step"].get<std::string>()));
+    const auto& account = event["step"]["account"];
+    double sum = 0;
+    std::map<std::string, double> parts;
+    for (const auto& part : account["parts"]) sum += parts[part["phase"]] = part["seconds"];
+    EXPECT_NEAR(sum, account["seconds"].get<double>(), 1e-9);
+    for (const char* part : {"forward", "backward", "optimizer"}) EXPECT_GT(parts[part], 0) << part;
+    EXPECT_FALSE(account.contains("pipeline"));
+  }
+  EXPECT_THAT(accounted, ::testing::ElementsAre(4, 8, 12));
+}
+
 TEST_F(RunTest, TheSequentialExecutorGivesTheSameBits) {
   ASSERT_TRUE(run_plan(plan("lanes", 20)).ok());
   ASSERT_TRUE(run_plan(plan("sequential", 20), kGoOn, Replica::Execution::kSequential).ok());
