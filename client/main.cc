@@ -29,6 +29,7 @@ namespace {
 struct CommandLine {
   Options options;
   SubmitOptions submit_options;
+  PlanOptions plan_options;
   ListOptions list_options;
   WatchOptions watch_options;
   LogsOptions logs_options;
@@ -70,7 +71,8 @@ void add_globals(CLI::App& app, CommandLine& line) {
                                                          {"json", Output::kJson},
                                                          {"yaml", Output::kYaml},
                                                          {"name", Output::kName}};
-  line.coordinator_option = app.add_option("--coordinator", options.coordinator, "Address of the coordinator")
+  line.coordinator_option = app.add_option("--coordinator", options.coordinator,
+                                           "Address of the coordinator, or of several with commas between")
                                 ->envname("TELAR_COORDINATOR")
                                 ->type_name("HOST:PORT")
                                 ->capture_default_str();
@@ -112,6 +114,25 @@ void add_submit(CLI::App& app, CommandLine& line) {
   add_duration(*command, "--wait-timeout", options->wait_timeout, "Stop waiting after this; the job goes on");
   command->callback(
       [&line, options] { line.command = [options](Context& context) { return submit(context, *options); }; });
+}
+
+void add_plan(CLI::App& app, CommandLine& line) {
+  PlanOptions* options = &line.plan_options;
+  CLI::App* command = app.add_subcommand(
+      "plan", "Forecast memory, time and cost of a job before it runs; with `parallel: auto` find its layout");
+  command->add_option("file", options->file, "Spec in YAML, JSON or textproto; - reads standard input")->required();
+  command->add_option("--cluster", options->cluster, "What it would run on: nodes, devices, gpu or rates")
+      ->type_name("FILE");
+  command->add_option("--nodes", options->nodes, "So many nodes; default: as many as the job wants");
+  command->add_option("--devices-per-node", options->devices_per_node, "Default 8");
+  command->add_option("--gpu", options->gpu, "Whose rates: h200 or cpu");
+  command->add_option("--set", options->sets, "Replace one field of the spec; may be repeated")
+      ->type_name("PATH=VALUE")
+      ->allow_extra_args(false);
+  command->callback([&line, options] {
+    line.needs_coordinator = false;
+    line.command = [options](Context& context) { return plan(context, *options); };
+  });
 }
 
 void add_reading(CLI::App& app, CommandLine& line) {
@@ -500,6 +521,7 @@ int main(int argc, char** argv) {
   app.footer(kExitCodeHelp);
   add_globals(app, line);
   add_submit(app, line);
+  add_plan(app, line);
   add_reading(app, line);
   add_following(app, line);
   add_nodes(app, line);

@@ -22,6 +22,18 @@ struct SubmitOptions {
 // Prints the new job's id on the first line of stdout; of an array those of its tasks, one a line.
 int submit(Context& context, const SubmitOptions& options);
 
+struct PlanOptions {
+  std::string file;               // "-": standard input.
+  std::vector<std::string> sets;  // As SubmitOptions.
+  std::string cluster;            // File with a ClusterShape; the options below override it.
+  uint32_t nodes = 0;             // 0: as many as the job wants.
+  uint32_t devices_per_node = 0;  // 0: 8.
+  std::string gpu;                // Of forecast::built_in_rates(); empty: h200, or cpu.
+};
+// What a job would need and how long it would take; of `parallel: auto` the best layouts. Asks no coordinator.
+// kRefused: it does not fit.
+int plan(Context& context, const PlanOptions& options);
+
 struct ListOptions {
   std::vector<std::string> states;  // In any case; empty: all.
 };

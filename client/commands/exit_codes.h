@@ -12,7 +12,7 @@ enum ExitCode : int {
   kNotFound = 4,     // No such job.
   kUnreachable = 5,  // The coordinator does not answer.
   kTimedOut = 6,     // --wait-timeout passed; the job goes on.
-  kRefused = 7,      // The coordinator said no: a wrong state, no capacity, or an error of its own.
+  kRefused = 7,      // The coordinator said no: a wrong state, no capacity, or an error of its own; plan: it won't fit.
   kLost = 8,         // A stream broke and could not be resumed within --timeout.
   kDamaged = 9,      // data, ckpt: what a file holds is not what it should be; a faulty document.
 };

@@ -102,6 +102,11 @@ class Reader {
     if (one->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
       if (node.IsNull()) return;
       const auto* reflection = out.GetReflection();
+      if (const FieldDescriptor* mode = named_mode(node, one); mode != nullptr && !one->is_repeated()) {
+        Message& group = *reflection->MutableMessage(&out, one);
+        group.GetReflection()->SetBool(&group, mode, true);
+        return;
+      }
       message(node, place, path,
               one->is_repeated() ? *reflection->AddMessage(&out, one) : *reflection->MutableMessage(&out, one));
       return;
@@ -116,6 +121,14 @@ class Reader {
     }
     const std::string want = set_scalar(out, one, node.Scalar());
     if (!want.empty()) problem(place_of(node, place), path, "got " + quote(node.Scalar()) + ", " + want);
+  }
+
+  // `parallel: auto` is `parallel: {auto: true}`: a group written as the name of one of its flags.
+  static const FieldDescriptor* named_mode(const YAML::Node& node, const FieldDescriptor* group) {
+    if (!node.IsScalar()) return nullptr;
+    const FieldDescriptor* flag = group->message_type()->FindFieldByName(node.Scalar());
+    const bool plain = flag != nullptr && flag->cpp_type() == FieldDescriptor::CPPTYPE_BOOL && !flag->is_repeated();
+    return plain ? flag : nullptr;
   }
 
   // The rule of a scalar field; no such field takes the empty text.

@@ -29,7 +29,8 @@ const std::vector<Vendor>& vendors() {
 }
 
 const std::set<std::string>& rpc_layers() {
-  static const std::set<std::string> layers = {"server/rpc", "worker/agent", "worker/train", "client/commands"};
+  static const std::set<std::string> layers = {"server/rpc", "server/store", "worker/agent", "worker/train",
+                                               "client/commands"};
   return layers;
 }
 
@@ -37,9 +38,10 @@ const std::set<std::string>& rpc_layers() {
 std::string target_layer(const Layers& layers, const std::string& header) {
   if (header.rfind("telar/v1/", 0) == 0) {
     const std::string message = header.substr(9, header.find('.') - 9);
-    return message == "rank" || message == "spec" ? "proto/rank" : "proto/service";
+    return message == "rank" || message == "spec" || message == "forecast" ? "proto/rank" : "proto/service";
   }
   if (header.rfind("google/rpc/", 0) == 0) return "proto/google";
+  if (header.rfind("etcd/", 0) == 0) return "proto/etcd";
   const std::vector<std::string> ours = product_folders();
   const std::string top = header.substr(0, header.find('/'));
   if (std::find(ours.begin(), ours.end(), top) == ours.end()) return "";

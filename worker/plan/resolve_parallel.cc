@@ -44,6 +44,11 @@ class ParallelResolver {
       : spec_(spec), parallel_(*spec.mutable_parallel()), problems_(problems) {}
 
   void run() {
+    if (parallel_.auto_()) {
+      problems_.add("parallel.auto",
+                    "is decided when a job is submitted by itself; `telar plan` prints layouts to choose "
+                    "from, of which one can be written here");
+    }
     if (parallel_.tensor() == 0) parallel_.set_tensor(1);
     if (parallel_.pipeline() == 0) parallel_.set_pipeline(1);
     if (parallel_.bucket_mib() == 0) parallel_.set_bucket_mib(25);

@@ -65,17 +65,22 @@ double bubble_of(const parallel::Schedule& schedule, int rank) {
 
 }  // namespace
 
+std::vector<parallel::Stage> stages_of(const v1::JobSpec& resolved) {
+  const v1::ParallelSpec& spec = resolved.parallel();
+  if (!spec.stage_layers().empty())
+    return parallel::given_stages({spec.stage_layers().begin(), spec.stage_layers().end()});
+  return parallel::split_stages(static_cast<int>(resolved.model().layers()),
+                                static_cast<int>(spec.pipeline() * spec.virtual_stages()),
+                                {.embedding = 0, .head = head_in_layers(resolved)});
+}
+
 RunShape run_shape(const v1::JobSpec& resolved, const parallel::Mesh& mesh, int64_t bucket_elements) {
   const v1::ParallelSpec& spec = resolved.parallel();
   const v1::ModelSpec& model = resolved.model();
   const int64_t micro_batches = resolved.batch().global() / mesh.dp_size / resolved.batch().micro();
   const parallel::LoweredSchedule schedule = schedule_of(spec, micro_batches);
   const std::vector<int>& rank_of_stage = schedule.schedule.rank_of_stage;
-  const std::vector<parallel::Stage> stages =
-      spec.stage_layers().empty()
-          ? parallel::split_stages(static_cast<int>(model.layers()), static_cast<int>(rank_of_stage.size()),
-                                   {.embedding = 0, .head = head_in_layers(resolved)})
-          : parallel::given_stages({spec.stage_layers().begin(), spec.stage_layers().end()});
+  const std::vector<parallel::Stage> stages = stages_of(resolved);
   const bool tied_across = model.tied_head() && rank_of_stage.front() != rank_of_stage.back();
   const int shard = spec.zero_stage() > 0 ? static_cast<int>(spec.shard()) : mesh.dp_size;
   const int zero_stage = shard > 1 ? static_cast<int>(spec.zero_stage()) : 0;

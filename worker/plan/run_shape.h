@@ -47,6 +47,9 @@ struct RunShape {
   // What this rank's optimizer state holds.
   std::vector<parallel::Piece> pieces() const { return layout.pieces(!sharded()); }
 };
+// How a resolved spec's layers are dealt out to stages, whichever ranks have these.
+std::vector<parallel::Stage> stages_of(const v1::JobSpec& resolved);
+
 // `resolved` without problems. `bucket_elements`: see FlatLayout; 0: as many as the spec's bucket size asks for.
 RunShape run_shape(const v1::JobSpec& resolved, const parallel::Mesh& mesh, int64_t bucket_elements = 0);
 

@@ -215,5 +215,13 @@ TEST(ReaderTest, LongAndOddValuesStayOneLine) {
   EXPECT_EQ(quote("\xc3\xa9\x1b"), "'\xc3\xa9\\x1b'");
 }
 
+TEST(ReaderTest, AGroupMayBeTheNameOfOneOfItsFlags) {
+  EXPECT_TRUE(read("parallel: auto").parallel().auto_());
+  EXPECT_TRUE(read("{\"parallel\": \"auto\"}", Format::kJson).parallel().auto_());
+  EXPECT_EQ(read("parallel: {auto: true, tensor: 2}").parallel().tensor(), 2u);
+  EXPECT_NE(problems("parallel: automatic"), "");
+  EXPECT_NE(problems("parallel: tensor"), "");
+}
+
 }  // namespace
 }  // namespace telar::client

@@ -235,5 +235,11 @@ TEST(ResolveParallel, RunsCustomSchedulesThroughTheValidator) {
               ::testing::Contains("parallel.schedule_text: has 1 lines, but parallel.pipeline = 2"));
 }
 
+TEST(ResolveParallel, AutoIsNotDecidedHere) {
+  EXPECT_THAT(problems(4, "auto: true"),
+              ElementsAre("parallel.auto: is decided when a job is submitted by itself; `telar plan` prints layouts to "
+                          "choose from, of which one can be written here"));
+}
+
 }  // namespace
 }  // namespace telar::plan

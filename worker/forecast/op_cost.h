@@ -1,0 +1,53 @@
+// How long an op takes by the rates of a device: of its kernel, its shapes and its group alone. What runs beside it is
+// replay.h's business.
+#pragma once
+
+#include <vector>
+
+#include "telar/v1/forecast.pb.h"
+#include "worker/backend/collectives.h"
+#include "worker/engine/op.h"
+
+namespace telar::forecast {
+
+// How the members of a group reach each other. Ranks are placed in order: rank / domain is a rank's domain.
+struct GroupLink {
+  int size = 1;
+  int in_domain = 1;   // Members of the domain that has fewest.
+  bool within = true;  // All are in one.
+};
+GroupLink link_of(const backend::Group& group, int domain);
+
+// Bytes between memory and the op if it fetches everything once and writes everything once. Of a table that ids point
+// into, at most a row an id.
+double traffic_of(const engine::Op& op);
+
+class OpCosts {
+ public:
+  // `groups` by engine::GroupId. `rates`, which must outlive this, are checked.
+  OpCosts(const v1::Rates& rates, std::vector<GroupLink> groups) : rates_(rates), groups_(std::move(groups)) {}
+
+  double seconds(const engine::Op& op) const;
+
+  // A product of [rows, depth] by [depth, columns]; `bytes` is what it moves.
+  double product(double rows, double columns, double depth, bool half, double bytes) const;
+  // A call of a group; `bytes` as CommCall has them.
+  double call(engine::CommKind kind, const GroupLink& group, double bytes) const;
+  // By which what computes is slower beside such a call.
+  double slowdown(const engine::CommCall& call) const {
+    const v1::LinkRates& rates = links(groups_[call.group]);
+    return call.kind == engine::CommKind::kExchange || !call.point_to_point() ? rates.slowdown() : rates.send_slowdown();
+  }
+
+ private:
+  double kernel(const engine::Op& op) const;
+  double product(const engine::Op& op) const;
+  double attention(const engine::Op& op, bool backward) const;
+  const v1::LinkRates& links(const GroupLink& group) const { return group.within ? rates_.domain() : rates_.network(); }
+  double bus(engine::CommKind kind, const GroupLink& group, double bytes) const;
+
+  const v1::Rates& rates_;
+  const std::vector<GroupLink> groups_;
+};
+
+}  // namespace telar::forecast
