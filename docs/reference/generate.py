@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes metrics.md and errors.md beside this file from the sources; a test calls it with --check.
+"""Writes metrics.md (with the alerts) and errors.md beside this file from the sources; a test calls it with --check.
 
     generate.py           writes
     generate.py --check   exit 1 when what lies there is not what the sources say
@@ -119,16 +119,33 @@ def unit_of(name):
     return ""
 
 
+def alerts(sources):
+    """[(name, severity, summary)], of the rules that are shipped."""
+    text = sources.text("deploy/prometheus/rules/telar.yml")
+    found = []
+    for block in re.split(r"^\s*- (?=alert:|record:)", text, flags=re.M)[1:]:
+        name = re.match(r"alert: (\w+)", block)
+        if not name:
+            continue
+        severity, summary = re.search(r"severity: (\w+)", block), re.search(rf"summary: {LITERAL}", block)
+        if not severity or not summary:
+            fail(f"alert {name.group(1)} has no severity or no summary")
+        found.append((f"`{name.group(1)}`", severity.group(1), re.sub(r"\{\{[^}]*\}\}", "…", summary.group(1))))
+    return found
+
+
 def metrics_page(sources):
     found = metrics(sources)
     lines = ["# Metrics", "", "<!-- Written by generate.py from the sources. -->", "",
              "What `/metrics` of the daemons shows. A series of a rank has the labels `job_id` and `rank`, one of a job `job_id`; they",
              "go when the job is over. `telar_rank_info` and `telar_job_info` say what stands behind these labels. Counters begin at",
-             "zero with their daemon."]
+             "zero with their daemon. [What is behind the figures](../metrics.md)."]
     for page, title in (("coordinator", "The coordinator's"), ("worker", "The workers'")):
         lines += ["", f"## {title}", "", "| metric | type | unit | |", "|---|---|---|---|"]
         lines += [f"| `{name}` | {one['kind']} | {unit_of(name)} | {cell(one['help'].rstrip('.'))} |"
                   for name, one in sorted(found.items()) if page in one["pages"]]
+    lines += ["", "## Alerts", "", "Of [`deploy/prometheus/rules`](../../deploy/prometheus/rules).", ""]
+    lines += table(("alert", "severity", ""), alerts(sources))
     return "\n".join(lines) + "\n"
 
 
