@@ -30,13 +30,13 @@ class Listener:
 
 
 class WatchdogTest(unittest.TestCase):
-    def listen_to(self, cluster, fault, start):
-        """Starts a daemon of `cluster` whose loop stands for a while at the point `fault`: what it says, and a file that is
-        there once it stands."""
+    def listen_to(self, cluster, fault, start, turn=1):
+        """Starts a daemon of `cluster` that stands for a while when it comes by the point `fault` for the `turn`-th time: what it
+        says, and a file that is there once it stands."""
         folder = cluster.folder / "notify"
         folder.mkdir()
         listener = Listener(folder)
-        changes = {"NOTIFY_SOCKET": str(listener.path), "TELAR_FAULT": f"{fault}:delay{STALL * 1000:.0f}",
+        changes = {"NOTIFY_SOCKET": str(listener.path), "TELAR_FAULT": f"{fault}:delay{STALL * 1000:.0f}:{turn}",
                    "TELAR_FAULT_DIR": str(folder)}
         os.environ.update(changes)
         try:
@@ -66,10 +66,13 @@ class WatchdogTest(unittest.TestCase):
     def test_coordinator(self):
         with Cluster(workers={}) as cluster:
             cluster.coordinator.terminate()
-            listener, struck = self.listen_to(cluster, "coordinator.store.written", cluster.start_coordinator)
-            job = cluster.write_spec(spec(cluster.text, resources=dict(wait_for_capacity=True)))
-            with cluster.spawn("submit", job):  # The store is slow.
-                self.check_silence(listener, struck)
+            # The first change is the job that a client submits, which no round waits for; the second is the round's that places it.
+            listener, struck = self.listen_to(cluster, "coordinator.store.written", cluster.start_coordinator, turn=2)
+            cluster.start_worker("a")
+            cluster.wait_nodes(1)
+            job = cluster.submit(spec(cluster.text, steps=20, devices=1))  # The store is slow.
+            self.check_silence(listener, struck)
+            cluster.wait_state(job, "SUCCEEDED")
             self.check_end(listener, cluster.coordinator)
 
     def test_worker(self):
