@@ -36,7 +36,8 @@ class OpCosts {
   // By which what computes is slower beside such a call.
   double slowdown(const engine::CommCall& call) const {
     const v1::LinkRates& rates = links(groups_[call.group]);
-    return call.kind == engine::CommKind::kExchange || !call.point_to_point() ? rates.slowdown() : rates.send_slowdown();
+    return call.kind == engine::CommKind::kExchange || !call.point_to_point() ? rates.slowdown()
+                                                                              : rates.send_slowdown();
   }
 
  private:
