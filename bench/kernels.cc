@@ -29,7 +29,8 @@ using engine::MemoryClass;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kUsage =
-    "usage: bench_kernels [--backend cpu|cuda] [--dtype f32|bf16|f16] [--shapes PRESET] [--tokens N] [--filter REGEX]\n"
+    "usage: bench_kernels [--backend cpu|cuda] [--dtype f32|bf16|f16|fp8] [--shapes PRESET] [--tokens N] [--filter "
+    "REGEX]\n"
     "                     [--json FILE] [--ms N] [--repeats N] [--cold-mib N] [--threads N] [--device N] [--ncu]\n"
     "PRESET: small (GPT-2 and Llama), or one of gpt2-124m gpt2-350m gpt2-774m gpt2-1.5b qwen2.5-0.5b qwen2.5-1.5b "
     "llama3-8b.\n--tokens: of a micro-batch. --ms: least length of a timed batch of calls. --cold-mib: the memory that "
@@ -68,8 +69,8 @@ absl::StatusOr<Options> read_options(int argc, char** argv) {
   options.measure.batch_seconds = 1e-3 * static_cast<double>(take("ms", 10, 0));
   options.measure.repeats = static_cast<int>(take("repeats", 9, 1));
   options.measure.cold_bytes = static_cast<uint64_t>(take("cold-mib", 256, 0)) << 20;
-  if (options.dtype != "f32" && options.dtype != "bf16" && options.dtype != "f16") {
-    status.Update(absl::InvalidArgumentError("--dtype: got '" + options.dtype + "', wanted f32, bf16 or f16"));
+  if (options.dtype != "f32" && options.dtype != "bf16" && options.dtype != "f16" && options.dtype != "fp8") {
+    status.Update(absl::InvalidArgumentError("--dtype: got '" + options.dtype + "', wanted f32, bf16, f16 or fp8"));
   }
   if (!status.ok()) return status;
   return options;
@@ -214,8 +215,15 @@ class Bench {
       return program.persistent("x", of, shape, MemoryClass::kActivations);
     };
     program.record("copy", &Kernels::copy, tensor(DType::kF32, {elements}).in(), tensor(DType::kF32, {elements}).out());
-    program.record("product", &Kernels::linear, tensor(dtype, {n, n}).in(), tensor(dtype, {n, n}).in(), backend::In(),
-                   tensor(dtype, {n, n}).out());
+    if (options_.dtype == "fp8") {
+      const engine::Tensor a = tensor(DType::kF8E4M3, {n, n}), b = tensor(DType::kF8E4M3, {n, n});
+      const engine::Tensor inverse = tensor(DType::kF32, {1});
+      program.record("product", &Kernels::fp8_product, a.in(), inverse.in(), b.in(), inverse.in(), backend::In(), true,
+                     tensor(dtype, {n, n}).out());
+    } else {
+      program.record("product", &Kernels::linear, tensor(dtype, {n, n}).in(), tensor(dtype, {n, n}).in(), backend::In(),
+                     tensor(dtype, {n, n}).out());
+    }
     const double cubed = static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
     for (const engine::Op& op : program.ops()) {
       const auto measured = measure(program, op, device_, stream_, options_.measure);
@@ -232,6 +240,7 @@ class Bench {
                         .accumulate = 2,  // The first micro-batch may be treated in its own way.
                         .precision = options_.dtype == "bf16"  ? "bf16"
                                      : options_.dtype == "f16" ? "fp16"
+                                     : options_.dtype == "fp8" ? "fp8"
                                                                : "fp32",
                         .gpu = options_.backend != "cpu"};
     auto spec = make_spec(request);

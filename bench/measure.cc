@@ -96,6 +96,7 @@ class Subject {
       for (int32_t& id : ids) id = any(random_);
       return device_.copy_to_device(ids.data(), view.data, view.bytes());
     }
+    if (backend::is_fp8(access.dtype)) return fill_fp8(view);
     const bool variance = program_.buffers()[access.buffer].name.find("exp_avg_sq") != std::string::npos;
     const backend::RandomKey key{.seed = 1, .tensor = static_cast<uint32_t>(++filled_)};
     const std::function<absl::Status(Stream&)> make = [&](Stream& stream) {
@@ -105,6 +106,22 @@ class Subject {
     };
     stream_.submit(make);
     return stream_.synchronize();
+  }
+
+  // Numbers of some magnitudes, of both signs; a block of them again and again.
+  absl::Status fill_fp8(const backend::View& view) {
+    std::vector<uint8_t> codes(std::min<size_t>(view.bytes(), size_t{1} << 20));
+    std::normal_distribution<float> normal(0, 30);
+    for (uint8_t& code : codes) {
+      const float value = normal(random_);
+      code = view.dtype == DType::kF8E4M3 ? backend::F8E4M3(value).bits : backend::F8E5M2(value).bits;
+    }
+    for (size_t at = 0; at < view.bytes(); at += codes.size()) {
+      const size_t count = std::min<size_t>(codes.size(), view.bytes() - at);
+      if (absl::Status status = device_.copy_to_device(codes.data(), view.data + at, count); !status.ok())
+        return status;
+    }
+    return absl::OkStatus();
   }
 
   const engine::Program& program_;

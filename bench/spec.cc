@@ -80,7 +80,7 @@ absl::Status adapt_spec(const SpecRequest& request, v1::JobSpec& spec) {
     v1::Precision precision = v1::PRECISION_UNSPECIFIED;
     if (!v1::Precision_Parse(absl::AsciiStrToUpper(request.precision), &precision)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("precision '", request.precision, "' is none of bf16, fp16, fp32"));
+          absl::StrCat("precision '", request.precision, "' is none of bf16, fp16, fp32, fp8"));
     }
     spec.mutable_precision()->set_compute(precision);
   }

@@ -29,7 +29,8 @@ using train::Replica;
 
 constexpr const char* kUsage =
     "usage: bench_step (--preset NAME | --spec FILE | --plan FILE) [--backend cpu|cuda] [--steps N] [--warmup N]\n"
-    "                  [--micro N] [--accum N] [--seq N] [--layers N] [--precision bf16|fp16|fp32] [--profile] [--json "
+    "                  [--micro N] [--accum N] [--seq N] [--layers N] [--precision bf16|fp16|fp32|fp8] [--profile] "
+    "[--json "
     "FILE]\n"
     "                  [--threads N] [--device N] [--executor lanes|sequential] [--documents N]\n"
     "NAME: gpt2-124m gpt2-350m gpt2-774m gpt2-1.5b qwen2.5-0.5b qwen2.5-1.5b llama3-8b small-gpt2 small-llama.\n"
@@ -214,7 +215,7 @@ class Bench {
     const v1::JobSpec& spec = options_.spec;
     fmt::print("{} on {}: {} parameters, {} x {} tokens x {} micro-batches a step, {}\n", options_.label,
                device_.info().model, plan::parameter_count(spec.model()), spec.batch().micro(),
-               spec.batch().sequence_length(), shape_.micro_batches, std::string(backend::name_of(shape_.act)));
+               spec.batch().sequence_length(), shape_.micro_batches, precision());
     fmt::print("step: median {:.3f} ms, least {:.3f}, most {:.3f}; loss {:.4f}\n", 1e3 * median(),
                1e3 * sorted().front(), 1e3 * sorted().back(), steps_.loss);
     fmt::print("host gap: for {:.3f} % of the time the device had not been given its next step; {}\n",
@@ -249,7 +250,7 @@ class Bench {
     Json json = {{"device", device_.info().model},
                  {"backend", options_.backend},
                  {"label", options_.label},
-                 {"dtype", std::string(backend::name_of(shape_.act))},
+                 {"dtype", precision()},
                  {"tokens_per_step", tokens()},
                  {"micro_batches", shape_.micro_batches},
                  {"sequence", options_.spec.batch().sequence_length()},
@@ -362,7 +363,8 @@ class Bench {
   double flops_per_token() const {
     return plan::flops_per_token(options_.spec.model(), options_.spec.batch().sequence_length());
   }
-  double peak() const { return device_.info().peak_flops(shape_.act); }
+  std::string precision() const { return shape_.uses_fp8() ? "fp8" : std::string(backend::name_of(shape_.act)); }
+  double peak() const { return plan::peak_flops(shape_, device_.info()); }
   double mfu() const { return tokens() / median() * flops_per_token() / peak(); }
 
   const Options& options_;

@@ -71,7 +71,8 @@ void add_globals(CLI::App& app, CommandLine& line) {
                                                          {"json", Output::kJson},
                                                          {"yaml", Output::kYaml},
                                                          {"name", Output::kName}};
-  line.coordinator_option = app.add_option("--coordinator", options.coordinator, "Address of the coordinator")
+  line.coordinator_option = app.add_option("--coordinator", options.coordinator,
+                                           "Address of the coordinator, or of several with commas between")
                                 ->envname("TELAR_COORDINATOR")
                                 ->type_name("HOST:PORT")
                                 ->capture_default_str();

@@ -5,7 +5,23 @@
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include "common/addresses.h"
+
 namespace telar {
+namespace {
+
+// Every address is connected to, and asked for its health all the time. A leader that is frozen must be noticed before
+// the next one gives its workers up, hence the quick pings: as often as the server takes them. gRPC checks one name for
+// the whole channel.
+void follow_the_leader(const std::string& addresses, grpc::ChannelArguments& arguments) {
+  arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, split_addresses(addresses).front());
+  arguments.SetServiceConfigJSON(
+      R"({"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": "telar.v1.Jobs"}})");
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 6'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2'500);
+}
+
+}  // namespace
 
 std::shared_ptr<grpc::Channel> dial(const std::string& address, const TlsFiles& tls) {
   return dial(address, tls.any() ? channel_credentials(tls) : grpc::InsecureChannelCredentials());
@@ -23,7 +39,8 @@ std::shared_ptr<grpc::Channel> dial(const std::string& address,
   // In spite of its name this bounds how long one attempt may take, not how soon the next one starts.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5'000);
   arguments.SetMaxReceiveMessageSize(16 << 20);
-  return grpc::CreateCustomChannel(address, credentials, arguments);
+  if (split_addresses(address).size() > 1) follow_the_leader(address, arguments);
+  return grpc::CreateCustomChannel(grpc_target(address), credentials, arguments);
 }
 
 bool is_loopback(const std::string& address) {

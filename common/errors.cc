@@ -63,11 +63,13 @@ absl::Status invalid(const std::vector<Violation>& found) {
   return make(absl::StatusCode::kInvalidArgument, message, details);
 }
 
-absl::Status error(absl::StatusCode code, const std::string& why, const std::string& message) {
+absl::Status error(absl::StatusCode code, const std::string& why, const std::string& message,
+                   const std::map<std::string, std::string>& variables) {
   google::rpc::Status details;
   google::rpc::ErrorInfo info;
   info.set_reason(why);
   info.set_domain(kErrorDomain);
+  info.mutable_metadata()->insert(variables.begin(), variables.end());
   details.add_details()->PackFrom(info);
   return make(code, message, details);
 }
@@ -103,6 +105,15 @@ std::string reason(const absl::Status& status) {
     if (any.UnpackTo(&info)) return info.reason();
   }
   return "";
+}
+
+std::map<std::string, std::string> metadata(const absl::Status& status) {
+  const google::rpc::Status details = details_of(status);
+  for (const auto& any : details.details()) {
+    google::rpc::ErrorInfo info;
+    if (any.UnpackTo(&info)) return {info.metadata().begin(), info.metadata().end()};
+  }
+  return {};
 }
 
 std::optional<std::chrono::milliseconds> retry_delay(const absl::Status& status) {

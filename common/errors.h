@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,7 +23,9 @@ inline constexpr const char* kErrorDomain = "telar.dev";
 // INVALID_ARGUMENT with every violation at once; to_grpc sends them as a BadRequest.
 absl::Status invalid(const std::vector<Violation>& violations);
 // Any other error with a machine-readable reason (UPPER_SNAKE, at most 63 characters).
-absl::Status error(absl::StatusCode code, const std::string& reason, const std::string& message);
+// `metadata`: the variables of the message, for programs.
+absl::Status error(absl::StatusCode code, const std::string& reason, const std::string& message,
+                   const std::map<std::string, std::string>& metadata = {});
 
 // RESOURCE_EXHAUSTED, with the time after which the same request may go through.
 absl::Status exhausted(const std::string& reason, const std::string& message, std::chrono::milliseconds retry);
@@ -30,6 +33,7 @@ absl::Status exhausted(const std::string& reason, const std::string& message, st
 // What invalid() and error() stored; empty when there is none. Survives the wire.
 std::vector<Violation> violations(const absl::Status& status);
 std::string reason(const absl::Status& status);
+std::map<std::string, std::string> metadata(const absl::Status& status);
 std::optional<std::chrono::milliseconds> retry_delay(const absl::Status& status);  // What exhausted() stored.
 
 grpc::Status to_grpc(const absl::Status& status);

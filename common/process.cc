@@ -42,6 +42,14 @@ int wait_for_signal() {
   return signal;
 }
 
+std::optional<int> wait_for_signal(std::chrono::milliseconds longest) {
+  const sigset_t set = handled();
+  const timespec time{longest.count() / 1000, (longest.count() % 1000) * 1'000'000};
+  const int signal = sigtimedwait(&set, nullptr, &time);
+  if (signal < 0) return std::nullopt;  // Time is up, or a debugger came: the caller looks around and waits again.
+  return signal;
+}
+
 void notify_systemd(const std::string& state) { sd_notify(0, state.c_str()); }
 
 std::string random_id(int characters) {

@@ -1,7 +1,9 @@
 // What every daemon's main() does in the same way: logging, signals, readiness.
 #pragma once
 
+#include <chrono>
 #include <csignal>
+#include <optional>
 #include <string>
 
 namespace telar {
@@ -13,6 +15,8 @@ void init_logging(const std::string& program, const std::string& level);
 void block_signals();
 // Returns the next blocked signal.
 int wait_for_signal();
+// The same, but none when `longest` passes without one.
+std::optional<int> wait_for_signal(std::chrono::milliseconds longest);
 
 // sd_notify: "READY=1", "STATUS=...", "STOPPING=1", "WATCHDOG=1". Does nothing outside systemd.
 void notify_systemd(const std::string& state);

@@ -10,10 +10,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/addresses.h"
 #include "common/clock.h"
 #include "common/http_server.h"
 #include "common/process.h"
 #include "server/auth/guard.h"
+#include "server/candidate.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/log_retention.h"
 #include "server/jobs/queues_file.h"
@@ -40,14 +42,23 @@ int refuse(ExitCode code, const absl::Status& status) {
 
 std::string host_of(const std::string& address) { return address.substr(0, address.rfind(':')); }
 
-// Where ranks reach the Rendezvous service.
-std::string rendezvous_address(const Options& options, const std::string& bound) {
+// Where others reach what is bound to `bound`.
+std::string advertised(const Options& options, const std::string& bound) {
   if (!options.advertise.empty()) return options.advertise;
   const std::string host = host_of(bound);
   if (host != "0.0.0.0" && host != "[::]") return bound;
   char name[256] = {};
   gethostname(name, sizeof(name) - 1);
   return absl::StrCat(name, bound.substr(bound.rfind(':')));
+}
+
+// Where ranks reach the Rendezvous service: any coordinator may be the one that leads.
+std::string rendezvous_address(const Options& options, const std::string& bound) {
+  const std::string own = advertised(options, bound);
+  if (options.peers.empty()) return own;
+  std::vector<std::string> all = split_addresses(options.peers);
+  all.push_back(own);
+  return join_addresses(all);
 }
 
 auth::GuardOptions guard_options(const SecurityOptions& security) {
@@ -97,19 +108,20 @@ void reload_queues(const Options& options, jobs::JobManager& manager) {
   manager.set_queues(*std::move(queues));
 }
 
-int run(const Options& options) {
-  init_logging("telar-coordinator", options.log_level);
-  if (options.security.tls.any()) {
-    const absl::Status usable = check_tls(options.security.tls, TlsSide::kServer, RealClock().wall());
-    if (!usable.ok()) return refuse(kUsage, usable);
-  }
-  if (absl::Status status = make_folders(options); !status.ok()) return refuse(kStoreUnusable, status);
+absl::StatusOr<std::unique_ptr<store::Store>> open_store(const Options& options, Candidate* candidate,
+                                                         rpc::Metrics* metrics) {
+  if (candidate != nullptr) return candidate->open_store(metrics);
+  return store::open_sqlite({.path = options.data + "/telar.db",
+                             .on_commit = [metrics](double seconds) { metrics->on_commit(seconds); },
+                             .on_transaction = [metrics] { metrics->on_transaction(); },
+                             .failpoint = {}});
+}
 
+// Until a signal says otherwise, or another coordinator has taken over. `candidate`: null where there is only this one.
+int serve(const Options& options, Candidate* candidate) {
   const RealClock clock;
   rpc::Metrics metrics;
-  auto store = store::open_sqlite({.path = options.data + "/telar.db",
-                                   .on_commit = [&metrics](double seconds) { metrics.on_commit(seconds); },
-                                   .failpoint = {}});
+  auto store = open_store(options, candidate, &metrics);
   if (!store.ok()) return refuse(kStoreUnusable, store.status());
   store::LogStore logs(options.data + "/logs",
                        {.rank_bytes = options.log_rank_bytes,
@@ -139,14 +151,19 @@ int run(const Options& options) {
   auto http = HttpServer::start(options.http);
   if (!http.ok()) return refuse(kCannotBind, http.status());
   rpc::add_pages(**http, **manager, metrics);
-  auto server =
-      rpc::Server::start({.listen = options.listen, .reflection = wants_reflection(options), .tls = security.tls},
-                         manager->get(), &metrics, guard->get());
+  auto server = rpc::Server::start({.listen = options.listen,
+                                    .reflection = wants_reflection(options),
+                                    .tls = security.tls,
+                                    .term = candidate == nullptr ? 0 : candidate->term()},
+                                   manager->get(), &metrics, guard->get());
   if (!server.ok()) return refuse(kCannotBind, server.status());
   // With port 0 the address is known only now; no worker can have dialled it before.
   (*manager)->set_rendezvous_address(rendezvous_address(options, (*server)->address()));
   auto retention = std::make_unique<jobs::LogRetention>(manager->get(), kLogRetention);
-  auto scheduler = std::make_unique<jobs::Scheduler>(manager->get(), [] { notify_systemd("WATCHDOG=1"); });
+  auto scheduler = std::make_unique<jobs::Scheduler>(manager->get(), [&metrics](double seconds) {
+    metrics.on_round(seconds);
+    notify_systemd("WATCHDOG=1");
+  });
 
   const std::string http_address = absl::StrCat(host_of(options.http), ":", (*http)->port());
   if (absl::Status status = write_port_file(options.port_file, (*server)->address(), http_address); !status.ok()) {
@@ -156,11 +173,14 @@ int run(const Options& options) {
                http_address, options.data, options.run_root);
   notify_systemd(absl::StrCat("READY=1\nSTATUS=serving on ", (*server)->address()));
 
-  int signal = wait_for_signal();
-  for (; signal == SIGHUP || signal == SIGUSR1; signal = wait_for_signal()) {
+  const auto deposed = [candidate] { return candidate != nullptr && candidate->deposed(); };
+  int signal = 0;
+  while (!deposed() && signal != SIGTERM && signal != SIGINT) {
+    signal = wait_for_signal();
     if (signal == SIGHUP) reload_queues(options, **manager);
   }
-  spdlog::info("signal {}: stopping; jobs go on without the coordinator", signal);
+  spdlog::info("{}: stopping; jobs go on without the coordinator",
+               deposed() ? std::string("another coordinator leads") : absl::StrCat("signal ", signal));
   notify_systemd("STOPPING=1");
   (*server)->stop();  // No new requests; streams end.
   scheduler.reset();  // No new placements.
@@ -169,6 +189,35 @@ int run(const Options& options) {
   manager->reset();
   store->reset();  // Everything acknowledged is in it already.
   return kStopped;
+}
+
+// With an etcd: as a standby first.
+int take_turns(Options options) {
+  auto candidate = Candidate::open(options);
+  if (!candidate.ok()) return refuse(kStoreUnusable, candidate.status());
+  // Now, not only when it leads.
+  if (const auto queues = queues_of(options); !queues.ok()) return refuse(kUsage, queues.status());
+  const auto places =
+      (*candidate)
+          ->wait_for_turn(
+              [&](const Places& bound) { return write_port_file(options.port_file, bound.grpc, bound.http); },
+              [&](const std::string& bound) { return advertised(options, bound); });
+  if (!places.ok()) return refuse(kCannotBind, places.status());
+  if (!places->has_value()) return kStopped;
+  options.listen = (*places)->grpc;
+  options.http = (*places)->http;
+  const int code = serve(options, candidate->get());
+  return (*candidate)->deposed() ? kDeposed : code;  // The candidate gives up the leadership, if it is still held.
+}
+
+int run(const Options& options) {
+  init_logging("telar-coordinator", options.log_level);
+  if (options.security.tls.any()) {
+    const absl::Status usable = check_tls(options.security.tls, TlsSide::kServer, RealClock().wall());
+    if (!usable.ok()) return refuse(kUsage, usable);
+  }
+  if (absl::Status status = make_folders(options); !status.ok()) return refuse(kStoreUnusable, status);
+  return options.store.empty() ? serve(options, nullptr) : take_turns(options);
 }
 
 }  // namespace

@@ -8,7 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "common/addresses.h"
 #include "common/channel.h"
+#include "server/store/etcd_client.h"
 
 namespace telar::server {
 namespace {
@@ -65,6 +67,12 @@ const std::vector<Flag>& flags() {
       {"http", "HOST:PORT", "address of /metrics, /sd/workers, /healthz (127.0.0.1:7071)", text(&Options::http)},
       {"advertise", "HOST:PORT", "where ranks on other machines reach --listen", text(&Options::advertise)},
       {"data", "DIR", "database and logs; $STATE_DIRECTORY when unset", text(&Options::data)},
+      {"store", "URL", "etcd://HOST:PORT[,HOST:PORT...], for several coordinators; default: SQLite in DATA",
+       text(&Options::store)},
+      {"peers", "LIST", "with --store: HOST:PORT of the other coordinators, with commas between",
+       text(&Options::peers)},
+      {"leadership-ttl", "TIME", "with --store: how long a leader counts as alive after its last word (3s)",
+       duration(&Options::leadership_ttl)},
       {"run-root", "DIR", "checkpoints and metrics of jobs, seen by every worker (DATA/runs)",
        text(&Options::run_root)},
       {"heartbeat-interval", "TIME", "between a worker's heartbeats (2s)", duration(&Options::heartbeat_interval)},
@@ -146,6 +154,24 @@ void check(const Options& options, Mistakes& mistakes) {
   }
 }
 
+void check_standby(const Options& options, Mistakes& mistakes) {
+  if (!options.store.empty()) {
+    if (const auto endpoints = store::etcd_endpoints(options.store); !endpoints.ok()) {
+      mistakes.push_back(absl::StrCat("--store: ", std::string(endpoints.status().message())));
+    }
+  }
+  if (!options.peers.empty()) {
+    if (options.store.empty()) mistakes.push_back("--peers: without --store only one coordinator can be");
+    if (const std::string wrong = check_addresses(options.peers); !wrong.empty()) {
+      mistakes.push_back(absl::StrCat("--peers: ", wrong));
+    }
+  }
+  if (options.leadership_ttl < milliseconds(2'000) || options.leadership_ttl.count() % 1000 != 0) {
+    mistakes.push_back(absl::StrCat("--leadership-ttl: ", options.leadership_ttl.count(),
+                                    " ms is not a whole number of seconds, at least 2"));
+  }
+}
+
 bool takes_value(const std::string& name) {
   for (const Flag& flag : flags()) {
     if (name == absl::StrCat("--", flag.name)) return flag.value != nullptr;
@@ -209,6 +235,7 @@ absl::StatusOr<Options> parse_options(const std::vector<std::string>& arguments)
   if (options.help || options.version) return options;
   complete(options);
   check(options, mistakes);
+  check_standby(options, mistakes);
   check_security(options.security, options.listen, options.http, options.run_root, mistakes);
   if (!mistakes.empty()) return absl::InvalidArgumentError(absl::StrJoin(mistakes, "\n"));
   return options;
@@ -221,7 +248,9 @@ std::string usage() {
     left.resize(std::max<size_t>(left.size() + 1, 30), ' ');
     absl::StrAppend(&text, left, flag.help, "\n");
   }
-  absl::StrAppend(&text, "  --version, --help\n\nExit codes: 0 stopped, 2 usage, 3 cannot bind, 4 store unusable.\n");
+  absl::StrAppend(&text,
+                  "  --version, --help\n\nExit codes: 0 stopped, 2 usage, 3 cannot bind, 4 store unusable,\n"
+                  "7 leads no more: another coordinator has taken over.\n");
   return text;
 }
 

@@ -4,7 +4,8 @@
 //   0  stopped by a signal, or --help, --version
 //   2  a mistake on the command line; all of them are named
 //   3  a port cannot be bound; it is named
-//   4  the store under --data cannot be used; its path is named
+//   4  the store, or --data, cannot be used; it is named
+//   7  leads no more: another coordinator has taken over. Start it again, as a standby
 #pragma once
 
 #include <chrono>
@@ -16,14 +17,17 @@
 
 namespace telar::server {
 
-enum ExitCode { kStopped = 0, kUsage = 2, kCannotBind = 3, kStoreUnusable = 4 };
+enum ExitCode { kStopped = 0, kUsage = 2, kCannotBind = 3, kStoreUnusable = 4, kDeposed = 7 };
 
 struct Options {
   std::string listen = "127.0.0.1:7070";  // gRPC.
   std::string http = "127.0.0.1:7071";    // /metrics, /sd/workers, /healthz.
   std::string advertise;                  // Where ranks reach us. Default: the address that --listen got.
-  std::string data;                       // Database and logs.
-  std::string run_root;                   // Default: <data>/runs. Every worker must see it.
+  std::string data;                       // Database and logs; only logs with an etcd, and shared by all then.
+  std::string store;                      // etcd://host:port[,...]; empty: SQLite, in `data`.
+  std::string peers;                      // Addresses of the other coordinators of that etcd, with commas between.
+  std::chrono::milliseconds leadership_ttl{3'000};  // Whole seconds.
+  std::string run_root;                             // Default: <data>/runs. Every worker must see it.
   std::chrono::milliseconds heartbeat_interval{2'000};
   std::chrono::milliseconds lease{10'000};
   std::chrono::milliseconds stop_grace{15'000};

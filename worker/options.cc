@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/addresses.h"
 #include "common/channel.h"
 #include "common/process.h"
 
@@ -177,9 +178,10 @@ absl::StatusOr<WorkerOptions> parse_options(int argc, char** argv) {
   CLI::App app("telar-worker: runs the ranks of jobs on this node, as the coordinator assigns them.");
   app.footer(kFooter);
   app.set_version_flag("--version", version());
-  app.add_option("--coordinator", options.coordinator, "host:port of telar-coordinator")
+  app.add_option("--coordinator", options.coordinator,
+                 "host:port of telar-coordinator; several with commas between: the one that leads is followed")
       ->capture_default_str()
-      ->check(address);
+      ->check(check_addresses);
   app.add_option("--node", options.node, "This node's name, unique in the cluster")
       ->capture_default_str()
       ->check(node_name);

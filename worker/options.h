@@ -28,8 +28,8 @@ enum WorkerExit {
 };
 
 struct WorkerOptions {
-  std::string coordinator = "127.0.0.1:7070";
-  std::string node;  // Default: the host's name.
+  std::string coordinator = "127.0.0.1:7070";  // Or several, with commas between.
+  std::string node;                            // Default: the host's name.
   std::string state = "/var/lib/telar-worker";
   std::string listen_host = "127.0.0.1";
   std::string http = "127.0.0.1:0";

@@ -10,8 +10,8 @@
 #include <grpcpp/security/credentials.h>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/addresses.h"
 #include "common/channel.h"
 
 namespace telar::client {
@@ -32,13 +32,6 @@ class TokenPlugin final : public grpc::MetadataCredentialsPlugin {
  private:
   const std::shared_ptr<TokenSource> token_;
 };
-
-bool is_address(const std::string& coordinator) {
-  const size_t colon = coordinator.rfind(':');
-  int port = 0;
-  return colon != std::string::npos && colon > 0 && absl::SimpleAtoi(coordinator.substr(colon + 1), &port) &&
-         port > 0 && port < 65536;
-}
 
 // What HTTP/2 can carry; anything else would fail each call with an error that says nothing.
 bool is_token(const std::string& text) {
@@ -93,9 +86,10 @@ absl::StatusOr<std::shared_ptr<TokenSource>> find_token(const Options& options) 
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> open_channel(const Options& options,
                                                             const std::shared_ptr<TokenSource>& token) {
-  if (!is_address(options.coordinator) && !options.coordinator.starts_with("unix:")) {
+  const std::string wrong = options.coordinator.starts_with("unix:") ? "" : check_addresses(options.coordinator);
+  if (!wrong.empty()) {
     return absl::InvalidArgumentError("--coordinator: got '" + options.coordinator +
-                                      "', want host:port with a port from 1 to 65535");
+                                      "', want host:port with a port from 1 to 65535, or several with commas between");
   }
   if (!options.tls.any()) return dial(options.coordinator, TlsFiles());
   if (absl::Status status = check_tls(options.tls, TlsSide::kClient, RealClock().wall()); !status.ok()) return status;

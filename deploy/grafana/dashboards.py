@@ -56,7 +56,10 @@ FLEET = {
         ]),
         ("Daemons", [
             panel("RPC time, p95", "s", (quantile(0.95, "telar_rpc_seconds", "method", window="5m"), "{{method}}")),
-            panel("Store commit, p95", "s", (quantile(0.95, "telar_store_commit_seconds", window="5m"), "commit")),
+            panel("Store commit and scheduler round, p95", "s", (quantile(0.95, "telar_store_commit_seconds", window="5m"), "commit"),
+                  (quantile(0.95, "telar_scheduler_round_seconds", window="5m"), "round"), about="A round holds up all calls."),
+            panel("Store", "ops", ("sum(rate(telar_store_commit_seconds_count[5m]))", "changes"),
+                  ("sum(rate(telar_store_transactions_total[5m]))", "writes"), about="Changes that come together share a write."),
             panel("Workers' contact", "s", ("time() - telar_worker_heartbeat_timestamp_seconds < 86400", "{{instance}}"),
                   about="Since a heartbeat was answered."),
             panel("Device memory in use", "bytes", ("telar_device_used_bytes", "{{instance}} {{device}}"),

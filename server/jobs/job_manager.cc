@@ -19,6 +19,8 @@ namespace {
 
 constexpr int kDefaultPage = 50;
 constexpr int kMostPage = 1000;
+constexpr int kLookedATurn = 500;  // Of a list: some hundred microseconds.
+constexpr int kCopiedATurn = 50;
 constexpr size_t kLogChunk = 64 << 10;
 
 absl::Status not_found(const std::string& name) {
@@ -74,16 +76,41 @@ absl::StatusOr<const JobRecord*> JobManager::find(const std::string& name) const
 Draft JobManager::draft_of(const std::string& id) const { return Draft(jobs_.at(id), clock_->wall()); }
 
 absl::Status JobManager::commit(Draft& draft) {
-  settle(draft);
-  auto batch = draft.finish();
+  auto batch = finish(draft);
   if (!batch.ok()) return batch.status();
-  if (absl::Status status = store_->commit(*batch); !status.ok()) return status;
-  const auto known = jobs_.find(batch->job->id);
-  const JobRecord before = known == jobs_.end() ? JobRecord() : known->second;
+  if (absl::Status status = told_of_store(store_->commit(*batch)); !status.ok()) return status;
+  let_count(draft);
+  return absl::OkStatus();
+}
+
+absl::Status JobManager::commit_all(std::vector<Draft>& drafts) {
+  std::vector<store::Batch> batches;
+  for (Draft& draft : drafts) {
+    auto batch = finish(draft);
+    if (!batch.ok()) return batch.status();
+    batches.push_back(*std::move(batch));
+  }
+  if (absl::Status status = told_of_store(store_->commit_all(batches)); !status.ok()) return status;
+  for (const Draft& draft : drafts) let_count(draft);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<store::Batch> JobManager::finish(Draft& draft) const {
+  const std::string id = job_id(draft.job().name());
+  if (pending(id)) {
+    return absl::InternalError(absl::StrCat("job ", id, ": a change was made of a state that is being changed"));
+  }
+  settle(draft);
+  return draft.finish();
+}
+
+// It is stored.
+void JobManager::let_count(const Draft& draft) {
+  const auto known = jobs_.find(job_id(draft.job().name()));
+  const JobRecord before = known == jobs_.end() ? JobRecord() : std::move(known->second);
   apply(before, draft.record());
   if (observer_ != nullptr && draft.restarted()) observer_->on_restart(*draft.restarted());
   changes_.notify();
-  return absl::OkStatus();
 }
 
 // Every index follows from the record alone, so that a replay gives the same.
@@ -93,6 +120,11 @@ void JobManager::apply(const JobRecord& before, const JobRecord& after) {
   jobs_[id] = after;
   if (before.job().state() != job.state()) last_round_seen_ = {};  // Others may depend on it.
   by_order_[after.order()] = id;
+  next_order_ = std::max(next_order_, after.order() + 1);
+  if (before.job().epoch() != job.epoch() || placed(before.job().state()) != placed(job.state())) {
+    index_nodes(id, before.job(), false);
+    index_nodes(id, job, placed(job.state()));
+  }
   if (job.state() == v1::Job::QUEUED) {
     line_.put(after);
   } else {
@@ -116,8 +148,23 @@ void JobManager::apply(const JobRecord& before, const JobRecord& after) {
   }
 }
 
+void JobManager::index_nodes(const std::string& id, const v1::Job& job, bool placed) {
+  for (const v1::RankPlacement& place : job.placement()) {
+    if (placed) {
+      placed_on_[place.node()].insert(id);
+    } else if (const auto found = placed_on_.find(place.node()); found != placed_on_.end()) {
+      found->second.erase(id);
+    }
+  }
+}
+
 void JobManager::bump(const v1::Job& job) {
-  for (const v1::RankPlacement& place : job.placement()) versions_[place.node()] = ++next_version_;
+  for (const v1::RankPlacement& place : job.placement()) bump_node(place.node());
+}
+
+void JobManager::bump_node(const std::string& node) {
+  versions_[node] = ++next_version_;
+  if (const auto found = node_signals_.find(node); found != node_signals_.end()) found->second->notify();
 }
 
 absl::StatusOr<bool> JobManager::replayed(const std::string& request, google::protobuf::Message& answer) const {
@@ -176,24 +223,39 @@ absl::StatusOr<v1::ListJobsResponse> JobManager::list(const v1::ListJobsRequest&
   if (!found.empty()) return invalid(found);
 
   const int most = request.page_size() == 0 ? kDefaultPage : std::min(request.page_size(), kMostPage);
-  const std::set<int> states(request.states().begin(), request.states().end());
   v1::ListJobsResponse response;
-  std::lock_guard<std::mutex> hold(mutex_);
-  uint64_t last = 0;
-  for (auto entry = by_order_.rbegin(); entry != by_order_.rend(); ++entry) {
-    if (entry->first >= below) continue;
-    const JobRecord& record = jobs_.at(entry->second);
-    const v1::Job& job = record.job();
-    if (!request.parent().empty() && job.name().rfind(request.parent() + "/jobs/", 0) != 0) continue;
-    if (!states.empty() && states.count(job.state()) == 0) continue;
-    if (response.jobs_size() == most) {
-      response.set_next_page_token(absl::StrCat(absl::Hex(last)));
-      break;
-    }
-    *response.add_jobs() = shown(record);
-    last = entry->first;
+  // A few jobs a turn, so that others get the lock between. A job has one place in the order for ever.
+  for (bool more = true; more;) {
+    std::lock_guard<std::mutex> hold(mutex_);
+    more = list_some(request, most, &below, &response);
   }
   return response;
+}
+
+bool JobManager::list_some(const v1::ListJobsRequest& request, int most, uint64_t* below,
+                           v1::ListJobsResponse* response) const {
+  const std::string in_project = request.parent().empty() ? "" : request.parent() + "/jobs/";
+  int looked = 0;
+  int copied = 0;
+  for (auto entry = by_order_.lower_bound(*below); entry != by_order_.begin();) {
+    --entry;
+    const JobRecord& record = jobs_.at(entry->second);
+    const v1::Job& job = record.job();
+    const auto& states = request.states();
+    const bool wanted = job.name().rfind(in_project, 0) == 0 &&
+                        (states.empty() || std::find(states.begin(), states.end(), job.state()) != states.end());
+    if (wanted && response->jobs_size() == most) {
+      response->set_next_page_token(absl::StrCat(absl::Hex(*below)));
+      return false;
+    }
+    if (wanted) {
+      *response->add_jobs() = shown(record);
+      ++copied;
+    }
+    *below = entry->first;
+    if (++looked == kLookedATurn || copied == kCopiedATurn) return true;
+  }
+  return false;
 }
 
 absl::StatusOr<EventPage> JobManager::events(const std::string& name, uint64_t after, int limit) const {
@@ -235,12 +297,18 @@ std::vector<v1::Node> JobManager::nodes() const {
   return cluster_.nodes();
 }
 
+void JobManager::shut_down() {
+  changes_.shut_down();
+  std::lock_guard<std::mutex> hold(mutex_);
+  for (auto& [node, signal] : node_signals_) signal->shut_down();
+}
+
 void JobManager::set_rendezvous_address(const std::string& address) {
   std::lock_guard<std::mutex> hold(mutex_);
   options_.rendezvous_address = address;
 }
 
-JobManager::Census JobManager::census() const {
+Census JobManager::census() const {
   std::lock_guard<std::mutex> hold(mutex_);
   Census census;
   for (const auto& [id, record] : jobs_) {

@@ -1,5 +1,10 @@
 // All jobs, their queue, and what the workers are to do. One lock; nothing is told or acted on before it is stored.
 //
+// What comes often (submits, reports, heartbeats) gives up the lock while the store writes, so that changes of many
+// jobs share one write: such a change is *pending*, and nobody sees it before it is stored. A job has at most one:
+// whoever wants to change the same job waits for it first, without the lock (await()); the scheduler's round leaves the
+// job out, and comes again.
+//
 // Knows no gRPC: requests and answers are the messages of the contract, errors carry the reasons and details that it
 // promises. Every method may be called from any thread. A failure of the store is returned as it is and changes
 // nothing.
@@ -23,6 +28,7 @@
 #include "server/jobs/device_watch.h"
 #include "server/jobs/draft.h"
 #include "server/jobs/hang_watch.h"
+#include "server/jobs/job_types.h"
 #include "server/jobs/queue.h"
 #include "server/jobs/waiting.h"
 #include "server/store/log_store.h"
@@ -31,37 +37,6 @@
 #include "telar/v1/jobs.pb.h"
 
 namespace telar::server::jobs {
-
-struct JobOptions {
-  std::string run_root;            // Run folders are <run_root>/<job id>.
-  std::string rendezvous_address;  // Where ranks reach the Rendezvous service; see set_rendezvous_address().
-  std::chrono::milliseconds heartbeat_interval{2'000};
-  std::chrono::milliseconds lease{10'000};
-  std::chrono::milliseconds stop_grace{15'000};        // From SIGTERM to SIGKILL, where the job does not say.
-  std::chrono::milliseconds receipt_deadline{60'000};  // From the last rank's end to the last node's receipt.
-  std::vector<QueueConfig> queues = {{.name = kDefaultQueue}};
-  std::chrono::milliseconds patience{300'000};       // See RoundInput.
-  std::chrono::milliseconds flight_patience{5'000};  // For the flight records of a gang that hangs.
-  std::chrono::milliseconds grow_after{300'000};     // A shrunk job runs at least so long before it starts larger.
-  std::vector<std::string> allowed_roots;            // What specs may name paths below; empty: anything.
-};
-
-// Told of what only counters keep. Called under the manager's lock: be quick, call nothing back.
-class Observer {
- public:
-  virtual ~Observer() = default;
-  virtual void on_restart(v1::FailureClass cause) = 0;  // UNSPECIFIED: interrupted from outside.
-  virtual void on_placed(double queue_seconds) = 0;
-  virtual void on_hang(bool named) = 0;  // It is known which rank the others wait for.
-  virtual void on_straggler() = 0;       // A job has other slow ranks than before.
-};
-
-// A piece of a job's history.
-struct EventPage {
-  std::vector<v1::JobEvent> events;
-  v1::Job job;            // As of now.
-  bool complete = false;  // The job is terminal, and these are its last events.
-};
 
 class JobManager {
  public:
@@ -103,6 +78,8 @@ class JobManager {
   absl::Status heartbeat(const v1::HeartbeatRequest& request);
   v1::HeartbeatResponse assignments(const std::string& node);
   uint64_t assignments_version(const std::string& node) const;
+  // Told of every change of that node's assignments. Valid for the life of the manager.
+  ChangeSignal& assignment_changes(const std::string& node);
   absl::StatusOr<v1::AppendLogResponse> append_log(const v1::AppendLogRequest& request);
   absl::StatusOr<v1::ReportEventsResponse> report_events(const v1::ReportEventsRequest& request);
   // What was asked for in assignments().
@@ -126,22 +103,20 @@ class JobManager {
 
   // For when the port is known only after the manager exists. Before any worker registers.
   void set_rendezvous_address(const std::string& address);
+  // Every stream and wait ends from now on.
+  void shut_down();
   // One round of the scheduler: leases, then the queue. Call it about once a second and after every change.
   void tick();
   ChangeSignal& changes() { return changes_; }
 
-  struct Census {
-    std::map<v1::Job::State, uint64_t> states;
-    std::vector<v1::Job> live;  // Not terminal.
-    std::vector<std::string> metrics_addresses;
-    // By name of a live job: the largest own time of a rank over the gang's median, where it is known.
-    std::map<std::string, double> straggler_ratios;
-  };
   Census census() const;
 
  private:
   JobManager(JobOptions options, const Clock* clock, store::Store* store, store::LogStore* logs, Observer* observer);
 
+  // Whether the request was answered before; `answer` is that answer then. With the lock or without: what comes often
+  // asks without, as the store may be far away, and again where await() says so.
+  absl::StatusOr<bool> replayed(const std::string& request, google::protobuf::Message& answer) const;
   // Decides `parallel: auto`, with mutex_ free: it may take seconds. What goes into the job's history.
   absl::StatusOr<std::string> decide_layout(v1::CreateJobRequest& request, const std::string& owner);
 
@@ -156,8 +131,8 @@ class JobManager {
   // The record, if this rank of this epoch may still send: it is placed there, and neither closed nor lost.
   absl::StatusOr<const JobRecord*> find_open(const std::string& job, uint64_t epoch, uint32_t rank,
                                              const std::string& node) const;
-  // Whether the request was answered before; `answer` is that answer then.
-  absl::StatusOr<bool> replayed(const std::string& request, google::protobuf::Message& answer) const;
+  // Goes on with a page below the order `below`, and moves it; false when the page is complete.
+  bool list_some(const v1::ListJobsRequest& request, int most, uint64_t* below, v1::ListJobsResponse* response) const;
   // The job as people see it: with why it waits, and how long it runs by now.
   v1::Job shown(const JobRecord& record) const;
   double run_seconds(const JobRecord& record) const;  // By now.
@@ -168,18 +143,42 @@ class JobManager {
   Draft submitted(const std::string& project, const std::string& owner, const v1::JobSpec& spec, const std::string& id,
                   uint64_t order, const std::string& why = "submitted") const;
   std::string new_id() const;
-  uint64_t next_order() const { return by_order_.empty() ? 1 : by_order_.rbegin()->first + 1; }
   // Fills in where the job would start now, or why it would not.
   void try_out(const JobRecord& record, v1::Job& job);
   v1::CreateJobArrayResponse tried_out(const std::vector<Draft>& drafts);
   absl::Status check_move(const JobRecord& record, const std::string& to) const;
   SchedulingContext scheduling_context() const;
-  // Settles, stores, and only then lets the change count.
+  // Settles, stores, and only then lets the change count. INTERNAL: a change of this job is pending.
   absl::Status commit(Draft& draft);
+  // All of them in one write, or none.
+  absl::Status commit_all(std::vector<Draft>& drafts);
+  absl::StatusOr<store::Batch> finish(Draft& draft) const;
+  void let_count(const Draft& draft);
   void apply(const JobRecord& before, const JobRecord& after);
+  void index_nodes(const std::string& id, const v1::Job& job, bool placed);
   void bump(const v1::Job& job);
+  void bump_node(const std::string& node);
   void plan_retry(const JobRecord& before, const JobRecord& after);
   Draft draft_of(const std::string& id) const;
+
+  // Pending changes: job_manager_pending.cc.
+  struct Pending;
+  // Settles the draft and lets everyone know of it but those who read. `request`: whose answer it makes; may be empty.
+  absl::StatusOr<std::shared_ptr<Pending>> begin_commit(Draft draft, const std::string& request = "");
+  // Gives up `hold`, stores, takes it again, and lets the changes count. All are tried; the first error is returned.
+  absl::Status finish_commits(std::unique_lock<std::mutex>& hold, const std::vector<std::shared_ptr<Pending>>& all);
+  absl::StatusOr<v1::Job> commit_unlocked(std::unique_lock<std::mutex>& hold, Draft draft,
+                                          const std::string& request = "");
+  // Of a change that could not be stored: the answer of an equal request that was quicker, or why.
+  absl::StatusOr<v1::Job> first_answer(const std::string& request, const absl::Status& status) const;
+  // Until nothing is pending of this job, nor for this request. `hold` is given up meanwhile: call it before looking at
+  // anything. True: there was something.
+  bool await(std::unique_lock<std::mutex>& hold, const std::string& id, const std::string& request = "");
+  void await_node(std::unique_lock<std::mutex>& hold, const std::string& node);  // Jobs that have ranks there.
+  bool pending(const std::string& id) const { return pending_.count(id) != 0; }
+  void apply_pending(Pending& pending);
+  // commit() and commit_all() of the store, in the words of this interface.
+  absl::Status told_of_store(const absl::Status& status) const;
   void observe_node(Draft& draft, const v1::HeartbeatRequest& request);
   bool has_strangers(const v1::HeartbeatRequest& request) const;
   // Faults and what is left on devices: quarantine, and the end of what runs there.
@@ -208,7 +207,7 @@ class JobManager {
   RoundInput round_input(const RoundView& view, const std::set<uint64_t>& held_back) const;
   std::set<uint64_t> held_back() const;
   std::unique_ptr<Explainer> explainer_of(RoundView view) const;  // Names jobs as they are now.
-  void start(const Start& start, RoundView& view);
+  void start(const std::vector<Start>& starts, RoundView& view);
   void preempt(const Preemption& preemption);
 
   JobOptions options_;  // Constant but for rendezvous_address and queues, which mutex_ guards.
@@ -227,13 +226,18 @@ class JobManager {
   std::map<std::string, JobRecord> jobs_;     // By id.
   std::map<uint64_t, std::string> by_order_;  // Submit order -> id.
   Line line_;                                 // The QUEUED among them.
-  std::unique_ptr<Explainer> explainer_;      // Of the last round; null before the first.
+  uint64_t next_order_ = 1;
+  std::unique_ptr<Explainer> explainer_;  // Of the last round; null before the first.
   Clock::Steady last_round_;
-  std::pair<uint64_t, uint64_t> last_round_seen_;  // Versions of cluster_ and line_ behind it.
-  std::set<std::string> placed_;                   // Ids of those that have, or may have, processes.
-  std::map<std::string, uint64_t> versions_;       // Of each node's assignments.
-  uint64_t next_version_;                          // Above those of any former life of the coordinator.
-  std::set<std::string> heard_;                    // Nodes that sent a heartbeat since they registered.
+  std::pair<uint64_t, uint64_t> last_round_seen_;            // Versions of cluster_ and line_ behind it.
+  std::set<std::string> placed_;                             // Ids of those that have, or may have, processes.
+  std::map<std::string, std::set<std::string>> placed_on_;   // The same, by node.
+  std::map<std::string, std::shared_ptr<Pending>> pending_;  // By job id.
+  std::map<std::string, std::string> pending_answers_;       // Request -> job id.
+  std::map<std::string, std::unique_ptr<ChangeSignal>> node_signals_;
+  std::map<std::string, uint64_t> versions_;  // Of each node's assignments.
+  uint64_t next_version_;                     // Above those of any former life of the coordinator.
+  std::set<std::string> heard_;               // Nodes that sent a heartbeat since they registered.
   struct StopTold {
     uint64_t epoch = 0;
     std::map<std::string, Clock::Steady> at;  // Node -> when an answer first said STOP.

@@ -83,7 +83,7 @@ absl::StatusOr<v1::CreateJobArrayResponse> JobManager::create_array(v1::CreateJo
   std::vector<store::Batch> batches;
   for (uint32_t index = 0; index < tasks->size(); ++index) {
     const std::string own = request.validate_only() ? "" : absl::StrCat(id, "-", index);
-    Draft draft = submitted(project, owner, (*tasks)[index], own, next_order() + index);
+    Draft draft = submitted(project, owner, (*tasks)[index], own, next_order_ + index);
     draft.job().set_array(array);
     draft.job().set_array_index(index);
     auto batch = draft.finish();
@@ -94,7 +94,7 @@ absl::StatusOr<v1::CreateJobArrayResponse> JobManager::create_array(v1::CreateJo
   }
   if (request.validate_only()) return tried_out(drafts);
   if (!key.empty()) batches.back().answer = store::AnswerRow{key, response.SerializeAsString()};
-  if (absl::Status status = store_->commit_all(batches); !status.ok()) return status;
+  if (absl::Status status = told_of_store(store_->commit_all(batches)); !status.ok()) return status;
   for (const Draft& draft : drafts) apply(JobRecord(), draft.record());
   changes_.notify();
   return response;

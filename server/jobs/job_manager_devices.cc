@@ -28,7 +28,7 @@ absl::Status JobManager::change_devices(const DeviceWatch::Changes& changes) {
   if (changes.empty()) return absl::OkStatus();
   store::Batch batch;
   batch.settings = DeviceWatch::rows(changes);
-  if (absl::Status status = store_->commit(batch); !status.ok()) return status;
+  if (absl::Status status = told_of_store(store_->commit(batch)); !status.ok()) return status;
   for (const auto& [device, record] : changes) {
     spdlog::warn("node {} {} {}: {}", device.node, v1::ResourceSpec::Kind_Name(device.kind), device.index,
                  record.quarantine().empty() ? "in order" : "in quarantine: " + record.quarantine());
@@ -39,7 +39,9 @@ absl::Status JobManager::change_devices(const DeviceWatch::Changes& changes) {
 }
 
 absl::Status JobManager::take_finding(const std::string& node, const DeviceWatch::Finding& finding) {
-  const std::set<std::string> ids = placed_;  // A commit may take one out.
+  const auto here = placed_on_.find(node);
+  if (here == placed_on_.end()) return absl::OkStatus();
+  const std::set<std::string> ids = here->second;  // A commit may take one out.
   for (const std::string& id : ids) {
     const auto rank = rank_on(jobs_.at(id).job(), node, finding.device);
     if (!rank) continue;
@@ -65,7 +67,7 @@ void JobManager::give_up_receipts() {
   const std::set<std::string> ids = placed_;  // A commit may take one out.
   for (const std::string& id : ids) {
     const JobRecord& record = jobs_.at(id);
-    if (!receipts_overdue(record, clock_->wall(), options_.receipt_deadline)) continue;
+    if (pending(id) || !receipts_overdue(record, clock_->wall(), options_.receipt_deadline)) continue;
     DeviceWatch::Changes changes;
     const std::vector<std::string> silent = missing_receipts(record);
     for (const v1::RankPlacement& place : record.job().placement()) {

@@ -48,7 +48,9 @@ void JobManager::hear_paces(const v1::HeartbeatRequest& request) {
 }
 
 void JobManager::add_flight_wishes(const std::string& node, v1::HeartbeatResponse& response) const {
-  for (const std::string& id : placed_) {
+  const auto here = placed_on_.find(node);
+  if (here == placed_on_.end()) return;
+  for (const std::string& id : here->second) {
     const v1::Job& job = jobs_.at(id).job();
     for (const v1::RankPlacement& place : job.placement()) {
       if (place.node() != node || !hangs_.wants(id, place.rank())) continue;
@@ -75,6 +77,7 @@ bool JobManager::look_after_gangs() {
   looked_after_ = now;
   const std::set<std::string> ids = placed_;  // A commit may take one out.
   for (const std::string& id : ids) {
+    if (pending(id)) continue;
     const JobRecord& record = jobs_.at(id);
     switch (hangs_.look(record, now)) {
       case HangWatch::Next::kAsk:
@@ -162,6 +165,7 @@ void JobManager::grow_shrunk() {
   looked_for_growth_ = now;
   const std::set<std::string> ids = placed_;  // A commit may take one out.
   for (const std::string& id : ids) {
+    if (pending(id)) continue;
     const JobRecord& record = jobs_.at(id);
     const v1::Job& job = record.job();
     if (job.state() != v1::Job::RUNNING || job.placement_size() >= static_cast<int>(most_ranks(job.spec()))) continue;

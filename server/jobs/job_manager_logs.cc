@@ -34,7 +34,8 @@ absl::Status JobManager::note_missing_log(const v1::AppendLogRequest& request) {
   const uint64_t missing = logs_->missing({id, request.epoch(), request.rank()});
   const uint64_t unwritten = said_to_be_missing(request.data());
   if (missing == 0 && unwritten == 0) return absl::OkStatus();
-  std::lock_guard<std::mutex> hold(mutex_);
+  std::unique_lock<std::mutex> hold(mutex_);
+  await(hold, id);
   const auto known = jobs_.find(id);
   if (known == jobs_.end()) return absl::OkStatus();
   Draft draft = draft_of(id);

@@ -49,7 +49,7 @@ absl::StatusOr<v1::Node> JobManager::set_scheduling(const std::string& node, v1:
   batch.settings = {{kPrefix + node, std::nullopt}};
   if (scheduling != v1::Node::OPEN) batch.settings[0].blob = record.SerializeAsString();
   if (!answer.empty()) batch.answer = store::AnswerRow{answer, changed.SerializeAsString()};
-  if (absl::Status status = store_->commit(batch); !status.ok()) {
+  if (absl::Status status = told_of_store(store_->commit(batch)); !status.ok()) {
     cluster_.set_scheduling(node, before.scheduling(), before.scheduling_reason());
     return status;
   }

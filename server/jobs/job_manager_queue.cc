@@ -15,12 +15,13 @@
 namespace telar::server::jobs {
 namespace {
 
-// Each start is a commit under the lock; workers and people get a turn in between.
-constexpr size_t kMostStarts = 64;
+// Starts are stored under the lock; workers and people get a turn in between. So many fit one transaction of etcd.
+constexpr size_t kMostStarts = 32;
 constexpr std::chrono::milliseconds kLongestPause(500);
 
 }  // namespace
 
+// Jobs of which a change is pending are left out: that change, once it counts, brings about the next round.
 void JobManager::tick() {
   std::lock_guard<std::mutex> hold(mutex_);
   expire_leases();
@@ -36,6 +37,10 @@ void JobManager::expire_leases() {
   for (const std::string& node : cluster_.expire()) spdlog::warn("node {}: its lease ran out", node);
   const std::set<std::string> ids = placed_;  // A commit may take one out.
   for (const std::string& id : ids) {
+    const auto& places = jobs_.at(id).job().placement();
+    const bool lost = std::any_of(places.begin(), places.end(),
+                                  [this](const v1::RankPlacement& place) { return cluster_.lost(place.node()); });
+    if (!lost || pending(id)) continue;
     Draft draft = draft_of(id);
     for (int rank = 0; rank < draft.job().placement_size(); ++rank) {
       if (cluster_.lost(draft.job().placement(rank).node())) lose(draft, static_cast<uint32_t>(rank));
@@ -57,6 +62,7 @@ void JobManager::enforce() {
   };
   const std::set<std::string> ids = placed_;  // A commit may take one out.
   for (const std::string& id : ids) {
+    if (pending(id)) continue;
     const JobRecord& record = jobs_.at(id);
     const v1::Job::State state = record.job().state();
     const uint64_t limit = record.job().spec().scheduling().time_limit_seconds();
@@ -75,6 +81,7 @@ void JobManager::enforce() {
   const std::set<uint64_t> depending = line_.depending();
   for (const uint64_t order : depending) {
     const std::string& id = by_order_.at(order);
+    if (pending(id)) continue;
     const auto failed = dependency_that(Dependence::kFails, jobs_.at(id).job());
     if (!failed) continue;
     Draft draft = draft_of(id);
@@ -197,7 +204,7 @@ void JobManager::place_queued() {
   input.most_starts = kMostStarts;
   view.result = plan_round(input);
   for (const Preemption& preemption : view.result.preemptions) preempt(preemption);
-  for (const Start& one : view.result.starts) start(one, view);
+  start(view.result.starts, view);
   // Cut short, there may be more to start.
   last_round_seen_ = view.result.starts.size() == kMostStarts ? std::pair<uint64_t, uint64_t>() : seen;
   explainer_ = explainer_of(std::move(view));
@@ -211,6 +218,7 @@ std::unique_ptr<Explainer> JobManager::explainer_of(RoundView view) const {
 }
 
 void JobManager::preempt(const Preemption& preemption) {
+  if (pending(preemption.victim)) return;
   Draft draft = draft_of(preemption.victim);
   interrupt(draft, absl::StrCat("preempted by ", jobs_.at(preemption.by).job().name()));
   if (!draft.changed()) return;
@@ -220,20 +228,35 @@ void JobManager::preempt(const Preemption& preemption) {
   }
 }
 
-void JobManager::start(const Start& start, RoundView& view) {
-  const JobRecord& record = jobs_.at(start.id);
-  const double waited = std::chrono::duration<double>(view.now - cluster::to_wall(record.queue_time())).count();
-  std::vector<cluster::Slot> slots;
-  for (const uint32_t device : start.devices) slots.push_back(cluster_.slot(view.inventory, device));
-  Draft draft = draft_of(start.id);
-  begin_epoch(draft, slots);
-  note_shape(draft, slots.size());
-  if (absl::Status status = commit(draft); !status.ok()) {
-    spdlog::error("job {}: cannot record its placement: {}", start.id, std::string(status.message()));
+void JobManager::start(const std::vector<Start>& starts, RoundView& view) {
+  std::vector<Draft> drafts;
+  std::vector<const Start*> done;
+  for (const Start& one : starts) {
+    if (pending(one.id)) continue;
+    std::vector<cluster::Slot> slots;
+    for (const uint32_t device : one.devices) slots.push_back(cluster_.slot(view.inventory, device));
+    drafts.push_back(draft_of(one.id));
+    begin_epoch(drafts.back(), slots);
+    note_shape(drafts.back(), slots.size());
+    done.push_back(&one);
+  }
+  if (drafts.empty()) return;
+  const absl::Status status = commit_all(drafts);
+  if (!status.ok() && drafts.size() > 1) {  // One of them alone may be at fault.
+    for (const Start* one : done) start({*one}, view);
     return;
   }
-  for (const uint32_t device : start.devices) view.inventory.devices[device].holder = draft.job().name();
-  if (observer_ != nullptr) observer_->on_placed(waited);
+  if (!status.ok()) {
+    spdlog::error("job {}: cannot record its placement: {}", done[0]->id, std::string(status.message()));
+    return;
+  }
+  for (size_t i = 0; i < drafts.size(); ++i) {
+    const std::string& name = drafts[i].job().name();
+    for (const uint32_t device : done[i]->devices) view.inventory.devices[device].holder = name;
+    if (observer_ == nullptr) continue;
+    const auto waited = view.now - cluster::to_wall(drafts[i].record().queue_time());
+    observer_->on_placed(std::chrono::duration<double>(waited).count());
+  }
 }
 
 void JobManager::try_out(const JobRecord& record, v1::Job& job) {

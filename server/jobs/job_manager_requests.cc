@@ -60,7 +60,7 @@ SchedulingContext JobManager::scheduling_context() const {
 
 std::string JobManager::new_id() const {
   std::string id = random_id(kIdCharacters);
-  while (jobs_.count(id) != 0) id = random_id(kIdCharacters);
+  while (jobs_.count(id) != 0 || pending_.count(id) != 0) id = random_id(kIdCharacters);
   return id;
 }
 
@@ -84,13 +84,13 @@ Draft JobManager::submitted(const std::string& project, const std::string& owner
 
 absl::StatusOr<std::string> JobManager::decide_layout(v1::CreateJobRequest& request, const std::string& owner) {
   if (!request.spec().parallel().auto_() || request.spec().has_array()) return "submitted";
+  v1::Job first;
+  auto answered = replayed(request.validate_only() ? "" : request_key("create", owner, request.request_id()), first);
+  if (!answered.ok()) return answered.status();
+  if (*answered) return "submitted";  // The answer of then is given again.
   std::vector<v1::Node> nodes;
   {
     std::lock_guard<std::mutex> hold(mutex_);
-    v1::Job first;
-    auto answered = replayed(request.validate_only() ? "" : request_key("create", owner, request.request_id()), first);
-    if (!answered.ok()) return answered.status();
-    if (*answered) return "submitted";  // The answer of then is given again.
     nodes = cluster_.nodes();
   }
   std::lock_guard<std::mutex> alone(layouts_mutex_);
@@ -104,16 +104,17 @@ absl::StatusOr<std::string> JobManager::decide_layout(v1::CreateJobRequest& requ
 absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request, const std::string& owner) {
   const auto why = decide_layout(request, owner);
   if (!why.ok()) return why.status();
-  std::lock_guard<std::mutex> hold(mutex_);
   const std::string key = request.validate_only() ? "" : request_key("create", owner, request.request_id());
   v1::Job first;
   auto answered = replayed(key, first);
+  std::unique_lock<std::mutex> hold(mutex_);
+  if (await(hold, "", key)) answered = replayed(key, first);
   if (!answered.ok()) return answered.status();
   if (*answered) return first;
   if (absl::Status status = admit(request, cluster_, scheduling_context()); !status.ok()) return status;
   const std::string project = project_of(request.parent());
   if (request.validate_only()) {
-    Draft draft = submitted(project, owner, request.spec(), "", next_order());
+    Draft draft = submitted(project, owner, request.spec(), "", next_order_);
     v1::Job job;
     *job.mutable_spec() = request.spec();
     job.set_parameters(draft.job().parameters());
@@ -122,10 +123,9 @@ absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request, const s
     try_out(draft.record(), job);
     return job;
   }
-  Draft draft = submitted(project, owner, request.spec(), new_id(), next_order(), *why);
+  Draft draft = submitted(project, owner, request.spec(), new_id(), next_order_++, *why);
   draft.set_answer(key);
-  if (absl::Status status = commit(draft); !status.ok()) return status;
-  return draft.job();
+  return commit_unlocked(hold, std::move(draft), key);
 }
 
 absl::Status JobManager::check_etag(const JobRecord& record, const std::string& etag) const {
@@ -136,7 +136,8 @@ absl::Status JobManager::check_etag(const JobRecord& record, const std::string& 
 }
 
 absl::StatusOr<v1::Job> JobManager::update(const v1::UpdateJobRequest& request) {
-  std::lock_guard<std::mutex> hold(mutex_);
+  std::unique_lock<std::mutex> hold(mutex_);
+  await(hold, job_id(request.job().name()));
   const std::string key = request_key("update", request.job().name(), request.request_id());
   v1::Job first;
   auto answered = replayed(key, first);
@@ -185,10 +186,11 @@ absl::Status JobManager::check_move(const JobRecord& record, const std::string& 
 }
 
 absl::StatusOr<v1::Job> JobManager::cancel(const v1::CancelJobRequest& request) {
-  std::lock_guard<std::mutex> hold(mutex_);
   const std::string key = request_key("cancel", request.name(), request.request_id());
   v1::Job first;
   auto answered = replayed(key, first);
+  std::unique_lock<std::mutex> hold(mutex_);
+  if (await(hold, job_id(request.name()), key)) answered = replayed(key, first);
   if (!answered.ok()) return answered.status();
   if (*answered) return first;
   auto record = find(request.name());
@@ -202,8 +204,7 @@ absl::StatusOr<v1::Job> JobManager::cancel(const v1::CancelJobRequest& request) 
   jobs::cancel(draft);
   draft.set_answer(key);
   if (!draft.changed() && key.empty()) return draft.job();
-  if (absl::Status status = commit(draft); !status.ok()) return status;
-  return draft.job();
+  return commit_unlocked(hold, std::move(draft), key);
 }
 
 }  // namespace telar::server::jobs

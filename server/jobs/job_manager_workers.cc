@@ -51,7 +51,7 @@ absl::StatusOr<v1::RegisterNodeResponse> JobManager::register_node(const v1::Reg
   if (!registration.ok()) return registration.status();
   heard_.erase(request.node());
   for (auto& [id, told] : stops_) told.at.erase(request.node());
-  versions_[request.node()] = ++next_version_;
+  bump_node(request.node());
   changes_.notify();
   v1::RegisterNodeResponse response;
   set_duration(response.mutable_heartbeat_interval(), options_.heartbeat_interval);
@@ -104,36 +104,44 @@ void JobManager::observe_node(Draft& draft, const v1::HeartbeatRequest& request)
 }
 
 absl::Status JobManager::heartbeat(const v1::HeartbeatRequest& request) {
-  std::lock_guard<std::mutex> hold(mutex_);
+  std::unique_lock<std::mutex> hold(mutex_);
+  await_node(hold, request.node());
+  // The lock is held from the first look at the heartbeat to the last: it tells of this state of the jobs, no later
+  // one.
   const bool strangers = has_strangers(request);
   if (absl::Status status =
           cluster_.heartbeat(request.node(), request.incarnation(), strangers, request.registration());
       !status.ok()) {
     return status;
   }
-  const bool first = heard_.insert(request.node()).second;
+  if (heard_.insert(request.node()).second) changes_.notify();  // Its devices may be given out from now on.
   if (absl::Status status = observe_devices(request); !status.ok()) return status;
-  const std::set<std::string> ids = placed_;  // A commit may take one out.
-  for (const std::string& id : ids) {
-    const v1::Job& job = jobs_.at(id).job();
-    const bool here = std::any_of(job.placement().begin(), job.placement().end(),
-                                  [&](const v1::RankPlacement& place) { return place.node() == request.node(); });
-    if (!here) continue;
+  const auto here = placed_on_.find(request.node());
+  if (here == placed_on_.end()) return absl::OkStatus();
+  std::vector<std::shared_ptr<Pending>> changes;
+  absl::Status refused;
+  for (const std::string& id : here->second) {
     Draft draft = draft_of(id);
     observe_node(draft, request);
     if (!draft.changed()) continue;
-    if (absl::Status status = commit(draft); !status.ok()) return status;
+    auto change = begin_commit(std::move(draft));
+    if (change.ok()) {
+      changes.push_back(*std::move(change));
+    } else {
+      refused = change.status();
+    }
   }
   hear_paces(request);
-  if (first) changes_.notify();  // Its devices may be given out from now on.
-  return absl::OkStatus();
+  if (changes.empty()) return refused;
+  const absl::Status status = finish_commits(hold, changes);
+  return refused.ok() ? status : refused;
 }
 
 v1::HeartbeatResponse JobManager::assignments(const std::string& node) {
   std::lock_guard<std::mutex> hold(mutex_);
   v1::HeartbeatResponse response;
   response.set_version(versions_[node]);
-  for (const std::string& id : placed_) {
+  for (const std::string& id : placed_on_[node]) {
     const JobRecord& record = jobs_.at(id);
     for (const v1::RankPlacement& place : record.job().placement()) {
       if (place.node() != node) continue;
@@ -152,6 +160,14 @@ v1::HeartbeatResponse JobManager::assignments(const std::string& node) {
   }
   add_flight_wishes(node, response);
   return response;
+}
+
+ChangeSignal& JobManager::assignment_changes(const std::string& node) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  std::unique_ptr<ChangeSignal>& signal = node_signals_[node];
+  if (!signal) signal = std::make_unique<ChangeSignal>();
+  if (changes_.over()) signal->shut_down();
+  return *signal;
 }
 
 uint64_t JobManager::assignments_version(const std::string& node) const {
@@ -199,7 +215,8 @@ absl::StatusOr<v1::AppendLogResponse> JobManager::append_log(const v1::AppendLog
 }
 
 absl::StatusOr<v1::ReportEventsResponse> JobManager::report_events(const v1::ReportEventsRequest& request) {
-  std::lock_guard<std::mutex> hold(mutex_);
+  std::unique_lock<std::mutex> hold(mutex_);
+  await(hold, job_id(request.job()));
   auto record = find_open(request.job(), request.epoch(), request.rank(), request.node());
   if (!record.ok()) return record.status();
   const std::string id = job_id(request.job());
@@ -227,7 +244,7 @@ absl::StatusOr<v1::ReportEventsResponse> JobManager::report_events(const v1::Rep
     if (request.rank() == 0 || !event.has_step()) draft.report(request.rank(), event);
   }
   draft.set_stream({request.epoch(), request.rank(), end});
-  if (absl::Status status = commit(draft); !status.ok()) return status;
+  if (absl::Status status = commit_unlocked(hold, std::move(draft)).status(); !status.ok()) return status;
   response.set_next_line(end);
   return response;
 }
@@ -257,7 +274,8 @@ absl::StatusOr<const JobRecord*> JobManager::find_saving(const std::string& job,
 }
 
 absl::Status JobManager::commit_checkpoint(const std::string& job, uint64_t epoch, uint64_t step) {
-  std::lock_guard<std::mutex> hold(mutex_);
+  std::unique_lock<std::mutex> hold(mutex_);
+  await(hold, job_id(job));
   auto record = find_saving(job, epoch);
   if (!record.ok()) return record.status();
   if ((*record)->has_commit() && (*record)->commit_epoch() == epoch) {
@@ -273,7 +291,7 @@ absl::Status JobManager::commit_checkpoint(const std::string& job, uint64_t epoc
   draft.record().set_commit_epoch(epoch);
   draft.record().set_commit_step(step);
   draft.touch();
-  return commit(draft);
+  return commit_unlocked(hold, std::move(draft)).status();
 }
 
 absl::StatusOr<std::optional<JobManager::Commit>> JobManager::last_commit(const std::string& job,
@@ -287,12 +305,13 @@ absl::StatusOr<std::optional<JobManager::Commit>> JobManager::last_commit(const 
 
 absl::Status JobManager::put_key(const std::string& job, uint64_t epoch, const std::string& key,
                                  const std::string& value) {
-  std::lock_guard<std::mutex> hold(mutex_);
+  std::unique_lock<std::mutex> hold(mutex_);
+  await(hold, job_id(job));
   if (auto record = find_current(job, epoch); !record.ok()) return record.status();
   Draft draft = draft_of(job_id(job));
   (*draft.record().mutable_keys())[key] = value;
   draft.touch();
-  return commit(draft);
+  return commit_unlocked(hold, std::move(draft)).status();
 }
 
 absl::StatusOr<std::map<std::string, std::string>> JobManager::keys(const std::string& job, uint64_t epoch) const {

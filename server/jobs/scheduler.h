@@ -11,15 +11,15 @@ namespace telar::server::jobs {
 
 class Scheduler {
  public:
-  // `after_round` feeds whoever watches that rounds are made; may be empty.
-  Scheduler(JobManager* manager, std::function<void()> after_round);
+  // `after_round` feeds whoever watches that rounds are made, and is told how long one took; may be empty.
+  Scheduler(JobManager* manager, std::function<void(double seconds)> after_round);
   ~Scheduler();  // Ends the round at hand.
 
  private:
   void loop();
 
   JobManager* const manager_;
-  const std::function<void()> after_round_;
+  const std::function<void(double seconds)> after_round_;
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

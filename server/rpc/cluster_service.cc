@@ -6,13 +6,14 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "common/channel.h"
 #include "common/errors.h"
 #include "server/rpc/answer.h"
 
 namespace telar::server::rpc {
 namespace {
 
-constexpr std::chrono::milliseconds kWorkerLook(250);
+constexpr std::chrono::seconds kWorkerLook(10);  // Nothing is missed; should it be, it is not for ever.
 // Our own answer, which names what is missing, should win against the caller's clock.
 constexpr std::chrono::milliseconds kDeadlineMargin(200);
 
@@ -28,11 +29,13 @@ class Session {
         manager_(manager),
         node_(first.node()),
         incarnation_(first.incarnation()),
+        changes_(manager->assignment_changes(node_)),
         thread_([this] { push(); }) {
     manager_->set_connected(node_, incarnation_, true);
   }
   ~Session() {
     done_ = true;
+    changes_.notify();
     thread_.join();
     manager_->set_connected(node_, incarnation_, false);
   }
@@ -59,13 +62,13 @@ class Session {
   }
   void push() {
     while (!done_) {
-      const uint64_t seen = manager_->changes().count();
-      if (manager_->changes().over()) {
+      const uint64_t seen = changes_.count();
+      if (changes_.over()) {
         context_->TryCancel();  // Read would wait for a worker that has nothing to say.
         return;
       }
       if (registered_) send(/*even_if_known=*/false);
-      manager_->changes().wait(seen, kWorkerLook);
+      changes_.wait(seen, kWorkerLook);
     }
   }
 
@@ -74,6 +77,7 @@ class Session {
   jobs::JobManager* const manager_;
   const std::string node_;
   const std::string incarnation_;
+  jobs::ChangeSignal& changes_;  // Of this node's assignments.
   std::atomic<bool> done_{false};
   std::atomic<bool> registered_{false};  // The manager took a heartbeat of it.
   std::mutex mutex_;                     // One Write at a time.
@@ -90,6 +94,7 @@ grpc::Status ClusterService::RegisterNode(grpc::ServerContext*, const v1::Regist
 }
 
 grpc::Status ClusterService::Heartbeat(grpc::ServerContext* context, Stream* stream) {
+  if (term_ != 0) context->AddInitialMetadata(kTermHeader, absl::StrCat(term_));
   v1::HeartbeatRequest request;
   if (!stream->Read(&request)) return grpc::Status::OK;
   const auto admitted = [&] { return guard_->check_node(auth::current_caller(), request.node()); };

@@ -11,8 +11,9 @@ namespace telar::server::rpc {
 
 class ClusterService final : public v1::Cluster::Service {
  public:
-  ClusterService(jobs::JobManager* manager, Metrics* metrics, const auth::Guard* guard)
-      : manager_(manager), metrics_(metrics), guard_(guard) {}
+  // `term`: see common/channel.h; 0: none.
+  ClusterService(jobs::JobManager* manager, Metrics* metrics, const auth::Guard* guard, uint64_t term = 0)
+      : manager_(manager), metrics_(metrics), guard_(guard), term_(term) {}
 
   grpc::Status RegisterNode(grpc::ServerContext* context, const v1::RegisterNodeRequest* request,
                             v1::RegisterNodeResponse* response) override;
@@ -29,6 +30,7 @@ class ClusterService final : public v1::Cluster::Service {
   jobs::JobManager* const manager_;
   Metrics* const metrics_;
   const auth::Guard* const guard_;
+  const uint64_t term_;
 };
 
 class RendezvousService final : public v1::Rendezvous::Service {

@@ -35,7 +35,7 @@ void add(MetricFamily& family, std::vector<ClientMetric::Label> labels, double v
   family.metric.push_back(std::move(metric));
 }
 
-void add_jobs(const jobs::JobManager::Census& census, std::vector<MetricFamily>& out) {
+void add_jobs(const jobs::Census& census, std::vector<MetricFamily>& out) {
   MetricFamily counts = gauge_family("telar_jobs", "Jobs by state");
   for (int state = v1::Job::QUEUED; state <= v1::Job::CANCELLED; ++state) {
     const auto found = census.states.find(static_cast<v1::Job::State>(state));
@@ -128,6 +128,16 @@ Metrics::Metrics()
                    .Help("Time to make one change durable")
                    .Register(registry_)
                    .Add({}, kCallSeconds)),
+      transactions_(BuildCounter()
+                        .Name("telar_store_transactions_total")
+                        .Help("Writes to the store that were waited for; one may hold many changes")
+                        .Register(registry_)
+                        .Add({})),
+      rounds_(BuildHistogram()
+                  .Name("telar_scheduler_round_seconds")
+                  .Help("Time of one round of the scheduler, which holds up all calls")
+                  .Register(registry_)
+                  .Add({}, kCallSeconds)),
       missing_log_(BuildCounter()
                        .Name("telar_log_missing_bytes_total")
                        .Help("Bytes of ranks' logs that never came or were removed for want of room")
@@ -151,6 +161,8 @@ void Metrics::on_placed(double queue_seconds) { queue_wait_.Observe(queue_second
 void Metrics::on_hang(bool named) { hangs_.Add({{"named", named ? "true" : "false"}}).Increment(); }
 void Metrics::on_straggler() { stragglers_.Increment(); }
 void Metrics::on_commit(double seconds) { commits_.Observe(seconds); }
+void Metrics::on_transaction() { transactions_.Increment(); }
+void Metrics::on_round(double seconds) { rounds_.Observe(seconds); }
 void Metrics::on_call(const std::string& method, double seconds) {
   calls_.Add({{"method", method}}, kCallSeconds).Observe(seconds);
 }

@@ -25,6 +25,8 @@ class Metrics final : public jobs::Observer {
   void on_hang(bool named) override;
   void on_straggler() override;
   void on_commit(double seconds);
+  void on_transaction();          // Of the store: may hold many commits.
+  void on_round(double seconds);  // Of the scheduler.
   void on_missing_log(uint64_t bytes) { missing_log_.Increment(static_cast<double>(bytes)); }
   void on_call(const std::string& method, double seconds);
 
@@ -43,6 +45,8 @@ class Metrics final : public jobs::Observer {
   prometheus::Family<prometheus::Histogram>& calls_;
   prometheus::Histogram& queue_wait_;
   prometheus::Histogram& commits_;
+  prometheus::Counter& transactions_;
+  prometheus::Histogram& rounds_;
   prometheus::Counter& missing_log_;
   std::vector<std::function<std::vector<prometheus::MetricFamily>()>> sources_;
 };

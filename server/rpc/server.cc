@@ -1,20 +1,18 @@
 #include "server/rpc/server.h"
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
-#include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 
 #include "absl/strings/str_cat.h"
 #include "common/channel.h"
+#include "server/rpc/services.h"
 
 namespace telar::server::rpc {
 namespace {
 
 constexpr std::chrono::milliseconds kLastCalls(700);
 constexpr int kMostRequest = 4 << 20;  // Each method has its own limit below this: server/auth/access.cc.
-constexpr const char* kServices[] = {"telar.v1.Jobs", "telar.v1.Nodes", "telar.v1.Cluster", "telar.v1.Rendezvous",
-                                     "telar.v1.Checkpoints"};
 
 std::unique_ptr<auth::Guard> open_door(const auth::Guard* given) {
   static const RealClock kClock;
@@ -33,7 +31,7 @@ Server::Server(const ServerOptions& options, jobs::JobManager* manager, Metrics*
                    .all = [manager](const auto&... arguments) { return manager->keys(arguments...); }}),
       jobs_(manager, metrics, options.stream_heartbeat),
       nodes_(manager, metrics),
-      cluster_(manager, metrics, guard_),
+      cluster_(manager, metrics, guard_, options.term),
       rendezvous_service_(&rendezvous_, metrics),
       checkpoints_(manager, metrics),
       guarded_jobs_(guard_, &jobs_),
@@ -68,26 +66,17 @@ absl::Status Server::bind(const ServerOptions& options) {
     builder.RegisterService(service);
   }
   server_ = builder.BuildAndStart();
-  if (!server_ || port == 0) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("cannot listen on ", options.listen,
-                     ": the port is in use or the address is not of this machine; choose another --listen"));
-  }
+  if (!server_ || port == 0) return cannot_listen(options.listen);
   address_ = absl::StrCat(options.listen.substr(0, options.listen.rfind(':')), ":", port);
   return absl::OkStatus();
 }
 
-void Server::set_health(bool serving) {
-  grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
-  if (health == nullptr) return;
-  for (const char* service : kServices) health->SetServingStatus(service, serving);
-  health->SetServingStatus(serving);
-}
+void Server::set_health(bool serving) { rpc::set_health(*server_, serving); }
 
 void Server::stop() {
   if (!server_) return;
   set_health(false);
-  manager_->changes().shut_down();
+  manager_->shut_down();
   rendezvous_.shut_down();
   server_->Shutdown(std::chrono::system_clock::now() + kLastCalls);
   server_->Wait();

@@ -24,7 +24,8 @@ struct ServerOptions {
   std::string listen;  // host:port; port 0 takes a free one.
   bool reflection = true;
   std::chrono::milliseconds stream_heartbeat{5'000};
-  TlsFiles tls;  // Empty: in plain text.
+  TlsFiles tls;       // Empty: in plain text.
+  uint64_t term = 0;  // Of the leadership; 0: nobody stands in for this one. Workers are told.
 };
 
 class Server {

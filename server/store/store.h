@@ -2,12 +2,12 @@
 // gave.
 //
 // The store knows nothing of jobs but their ids: values are blobs that the layer above serializes. Safe to call from
-// any thread. Every error names the path of the database.
-//   RESOURCE_EXHAUSTED   the disk is full
+// any thread; commits of several threads share a write to the disk. Every error names the database.
+//   RESOURCE_EXHAUSTED   the disk is full, or the batch is larger than the database takes
 //   PERMISSION_DENIED    the file or its folder cannot be written
-//   UNAVAILABLE          another process holds it
+//   UNAVAILABLE          another process holds it, or nobody answers
 //   DATA_LOSS            not a database, or damaged
-//   FAILED_PRECONDITION  written by a newer version of the program
+//   FAILED_PRECONDITION  written by a newer version of the program; or, from commit(), this process leads no more
 #pragma once
 
 #include <cstdint>
@@ -66,7 +66,8 @@ struct Batch {
 class Store {
  public:
   virtual ~Store() = default;
-  // Durable, when it returns OK, against a crash of the process and of the machine.
+  // Durable, when it returns OK, against a crash of the process and of the machine. Batches about one job must come
+  // one after the other.
   virtual absl::Status commit(const Batch& batch) = 0;
   // All of them together, or nothing: the tasks of an array.
   virtual absl::Status commit_all(const std::vector<Batch>& batches) = 0;
@@ -82,6 +83,7 @@ class Store {
 struct SqliteOptions {
   std::string path;                                  // ":memory:" for one that ends with the process.
   std::function<void(double seconds)> on_commit;     // Told how long each commit took; may be empty.
+  std::function<void()> on_transaction;              // Called after each write to the disk; may be empty.
   std::function<void(const char* point)> failpoint;  // Tests only: called at "begin", "written", "committed".
 };
 

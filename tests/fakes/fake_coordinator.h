@@ -59,6 +59,11 @@ class FakeCoordinator final : public v1::Cluster::Service {
     server_.reset();
   }
 
+  // As of a coordinator that others stand in for; for streams from now on.
+  void set_term(uint64_t term) {
+    const std::lock_guard lock(mutex_);
+    term_ = term;
+  }
   void assign(std::vector<v1::Assignment> assignments) {
     const std::lock_guard lock(mutex_);
     assignments_ = std::move(assignments);
@@ -143,6 +148,10 @@ class FakeCoordinator final : public v1::Cluster::Service {
 
   grpc::Status Heartbeat(grpc::ServerContext* context,
                          grpc::ServerReaderWriter<v1::HeartbeatResponse, v1::HeartbeatRequest>* stream) override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (term_ != 0) context->AddInitialMetadata(kTermHeader, std::to_string(term_));
+    }
     v1::HeartbeatRequest request;
     if (!stream->Read(&request)) return grpc::Status::OK;
     std::thread pusher([&] {  // Changes go out unasked.
@@ -223,6 +232,7 @@ class FakeCoordinator final : public v1::Cluster::Service {
   std::condition_variable changed_;
   bool stopping_ = false, silent_ = false;
   uint64_t version_ = 1;
+  uint64_t term_ = 0;
   std::vector<v1::Assignment> assignments_;
   std::vector<v1::FlightWish> flights_;
   std::vector<v1::ReportFlightRequest> flight_reports_;

@@ -13,6 +13,13 @@ SEED = int(os.environ.get("TELAR_FAULTS_SEED", "7"))
 SECONDS = float(os.environ.get("TELAR_FAULTS_SECONDS", str(30 * SCALE)))
 
 
+def send_if_alive(pid, number):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass  # It ended since it was listed.
+
+
 class GangTest(unittest.TestCase):
     def test_two_that_do_not_fit_together_and_a_worker_that_flaps(self):
         with Rig(workers={"a": 4, "b": 4}) as rig:
@@ -145,10 +152,7 @@ class RandomTest(unittest.TestCase):
             rig.restart_worker(name)
         elif what == "rank":
             for pid in draw.sample(sorted(rig.rank_processes()), k=min(1, len(rig.rank_processes()))):
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
+                send_if_alive(pid, signal.SIGKILL)
         elif what == "reset":
             rig.proxies[name].reset()
         elif what == "cut":
@@ -158,13 +162,10 @@ class RandomTest(unittest.TestCase):
         else:
             frozen = [pid for pid, command in rig.processes().items() if str(rig.state(name)) in command]
             for pid in frozen:
-                os.kill(pid, signal.SIGSTOP)
+                send_if_alive(pid, signal.SIGSTOP)
             time.sleep(draw.choice((0.3, 1.3)) * LEASE)
             for pid in frozen:
-                try:
-                    os.kill(pid, signal.SIGCONT)
-                except ProcessLookupError:
-                    pass
+                send_if_alive(pid, signal.SIGCONT)
         return what
 
     def test_random_faults(self):

@@ -29,7 +29,8 @@ const std::vector<Vendor>& vendors() {
 }
 
 const std::set<std::string>& rpc_layers() {
-  static const std::set<std::string> layers = {"server/rpc", "worker/agent", "worker/train", "client/commands"};
+  static const std::set<std::string> layers = {"server/rpc", "server/store", "worker/agent", "worker/train",
+                                               "client/commands"};
   return layers;
 }
 
@@ -40,6 +41,7 @@ std::string target_layer(const Layers& layers, const std::string& header) {
     return message == "rank" || message == "spec" || message == "forecast" ? "proto/rank" : "proto/service";
   }
   if (header.rfind("google/rpc/", 0) == 0) return "proto/google";
+  if (header.rfind("etcd/", 0) == 0) return "proto/etcd";
   const std::vector<std::string> ours = product_folders();
   const std::string top = header.substr(0, header.find('/'));
   if (std::find(ours.begin(), ours.end(), top) == ours.end()) return "";

@@ -34,6 +34,23 @@ TEST(Options, NamesEveryMistakeAtOnce) {
   }
 }
 
+TEST(Options, SeveralCoordinatorsNeedAnEtcd) {
+  const auto options = parse_options(
+      {"--data", "/var/x", "--store", "etcd://a:2379,b:2379", "--peers", "c:7070,d:7070", "--leadership-ttl", "5s"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->leadership_ttl.count(), 5'000);
+  const std::pair<std::vector<std::string>, const char*> wrong[] = {
+      {{"--store", "sqlite://x"}, "--store: 'sqlite://x' is not etcd://"},
+      {{"--peers", "c:7070"}, "--peers: without --store"},
+      {{"--store", "etcd://a:1", "--peers", "c:7070,c:7070"}, "--peers: 'c:7070' is there twice"},
+      {{"--leadership-ttl", "1500ms"}, "--leadership-ttl: 1500 ms"}};
+  for (auto [arguments, text] : wrong) {
+    arguments.insert(arguments.end(), {"--data", "/var/x"});
+    const absl::Status status = parse_options(arguments).status();
+    EXPECT_NE(std::string(status.message()).find(text), std::string::npos) << status;
+  }
+}
+
 TEST(Options, AMissingValueIsAMistake) {
   const auto options = parse_options({"--data", "--listen", "127.0.0.1:1"});
   EXPECT_NE(std::string(options.status().message()).find("--data: a value is missing"), std::string::npos);

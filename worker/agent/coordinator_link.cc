@@ -5,6 +5,7 @@
 #include <google/protobuf/util/time_util.h>
 #include <spdlog/spdlog.h>
 
+#include "absl/strings/numbers.h"
 #include "common/channel.h"
 
 namespace telar::agent {
@@ -135,7 +136,7 @@ void CoordinatorLink::converse() {
   }
   set_call(&context);
   const std::unique_ptr<Stream> stream = stub_->Heartbeat(&context);
-  std::thread reader([&] { read(*stream); });
+  std::thread reader([&] { read(*stream, context); });
   v1::HeartbeatRequest message;
   while (next_message(message) && stream->Write(message)) {
   }
@@ -147,9 +148,26 @@ void CoordinatorLink::converse() {
   if (!stopping_) spdlog::warn("lost the coordinator {}, dialling again: {}", address_, status.error_message());
 }
 
-void CoordinatorLink::read(Stream& stream) {
+bool CoordinatorLink::accept_term(const grpc::ClientContext& context) {
+  const auto& headers = context.GetServerInitialMetadata();
+  const auto found = headers.find(kTermHeader);
+  uint64_t term = 0;
+  if (found == headers.end() || !absl::SimpleAtoi(std::string(found->second.data(), found->second.size()), &term)) {
+    return true;  // A coordinator that stands alone.
+  }
+  const std::lock_guard lock(mutex_);
+  if (term < term_) {
+    spdlog::warn("a coordinator that led before, in term {}, is not obeyed; term {} was heard", term, term_);
+    return false;
+  }
+  term_ = term;
+  return true;
+}
+
+void CoordinatorLink::read(Stream& stream, grpc::ClientContext& context) {
   v1::HeartbeatResponse response;
   while (stream.Read(&response)) {
+    if (!accept_term(context)) break;
     metrics_->set_connected(true);
     metrics_->set_heartbeat_time(
         std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count());

@@ -30,9 +30,9 @@ class CoordinatorLink {
   // Called from the reading thread, in the order of arrival.
   using OnAssignments = std::function<void(v1::HeartbeatResponse)>;
 
-  // `address`: host:port. `self` is sent at each registration, after which `on_registered` is called and nothing is
-  // said before the next set_status(): the coordinator takes the first word for all that there is. `metrics` must
-  // outlive this.
+  // `address`: host:port, or several (common/addresses.h). `self` is sent at each registration, after which
+  // `on_registered` is called and nothing is said before the next set_status(): the coordinator takes the first word
+  // for all that there is. `metrics` must outlive this.
   CoordinatorLink(const std::string& address, v1::RegisterNodeRequest self, metrics::DaemonMetrics* metrics,
                   OnAssignments on_assignments, std::function<void()> on_registered);
   ~CoordinatorLink();  // Hangs up at once.
@@ -51,7 +51,9 @@ class CoordinatorLink {
   void run();
   bool register_node();
   void converse();  // One heartbeat stream, until it breaks.
-  void read(Stream& stream);
+  void read(Stream& stream, grpc::ClientContext& context);
+  // False: an older leader than one that was heard before.
+  bool accept_term(const grpc::ClientContext& context);
   // Waits for something to send; false when the stream is over, silent or to be left.
   bool next_message(v1::HeartbeatRequest& message);
   bool wait_unless_stopping(std::chrono::milliseconds time);
@@ -73,6 +75,7 @@ class CoordinatorLink {
   bool fresh_ = false;  // ranks_ were given since the last registration.
   uint64_t registration_ = 0;
   uint64_t sequence_ = 0;
+  uint64_t term_ = 0;  // The newest of those coordinators that stand in for each other; see kTermHeader.
   NodeStatus status_;
   std::chrono::milliseconds interval_{2'000};
   std::chrono::milliseconds silence_{10'000};  // After this long without an answer the stream is given up.

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "worker/backend/fp8.h"
 
 namespace telar::backend {
 
@@ -20,7 +21,8 @@ class DTypes {
   bool holds(DType dtype) const { return (bits_ >> static_cast<int>(dtype) & 1u) != 0; }
   std::string to_string() const {  // "f32 or i32"
     std::string text;
-    for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kI32, DType::kU8}) {
+    for (DType dtype :
+         {DType::kF32, DType::kBF16, DType::kF16, DType::kI32, DType::kU8, DType::kF8E4M3, DType::kF8E5M2}) {
       if (holds(dtype)) text += (text.empty() ? "" : " or ") + std::string(name_of(dtype));
     }
     return text;
@@ -33,6 +35,7 @@ class DTypes {
 constexpr DTypes kFloat{DType::kF32, DType::kBF16, DType::kF16};
 constexpr DTypes kF32{DType::kF32};
 constexpr DTypes kI32{DType::kI32};
+constexpr DTypes kFp8{DType::kF8E4M3, DType::kF8E5M2};
 
 // Keeps the first violation of one call.
 class Check {
@@ -145,7 +148,7 @@ absl::Status check_fill(Out x) {
 }
 
 absl::Status check_copy(In x, Out y) {
-  constexpr DTypes all{DType::kF32, DType::kBF16, DType::kF16, DType::kI32, DType::kU8};
+  constexpr DTypes all{DType::kF32, DType::kBF16, DType::kF16, DType::kI32, DType::kU8, DType::kF8E4M3, DType::kF8E5M2};
   return Check("copy").tensor("x", x, all).vector("y", y, all, x.elements()).same_type("y", y, "x", x).status();
 }
 
@@ -248,6 +251,54 @@ absl::Status check_linear_wgrad(In dy, In x, InOut dweight, InOut dbias) {
       .status();
 }
 
+absl::Status check_column_sums(In x, InOut sums) {
+  return Check("column_sums").matrix("x", x, kFloat, -1, -1).vector("sums", sums, kF32, cols_of(x)).status();
+}
+
+absl::Status check_amax(In x, Out amax) {
+  return Check("amax").vector("x", x, kFloat, -1).vector("amax", amax, kF32, 1).status();
+}
+
+absl::Status check_quantize(In x, In amax, Out rows, Out columns, Out inverse_scale) {
+  Check check("quantize");
+  check.matrix("x", x, kFloat, -1, -1).vector("amax", amax, kF32, 1);
+  check.rule(!rows.absent() || !columns.absent(), "rows", std::string_view("nothing"), "rows, columns or both");
+  if (!rows.absent()) check.matrix("rows", rows, kFp8, rows_of(x), cols_of(x));
+  if (!columns.absent()) check.matrix("columns", columns, kFp8, cols_of(x), rows_of(x));
+  if (!rows.absent() && !columns.absent()) check.same_type("columns", columns, "rows", rows);
+  return check.vector("inverse_scale", inverse_scale, kF32, 1).status();
+}
+
+namespace {
+
+void check_scaled(Check& check, const In& a, const In& a_inverse, const In& b, const In& b_inverse) {
+  const std::string multiple = absl::StrCat("a multiple of ", kFp8Multiple);
+  check.matrix("a", a, kFp8, -1, -1)
+      .matrix("b", b, kFp8, -1, cols_of(a))
+      .rule(a.dtype != DType::kF8E5M2 || b.dtype != DType::kF8E5M2, "b", name_of(b.dtype), "f8e4m3 beside f8e5m2 as a")
+      .rule(cols_of(a) % kFp8Multiple == 0, "a", cols_of(a), absl::StrCat("columns that are ", multiple))
+      .rule(rows_of(b) % kFp8Multiple == 0, "b", rows_of(b), absl::StrCat("rows that are ", multiple))
+      .vector("a_inverse", a_inverse, kF32, 1)
+      .vector("b_inverse", b_inverse, kF32, 1);
+}
+
+}  // namespace
+
+absl::Status check_fp8_product(In a, In a_inverse, In b, In b_inverse, In bias, Out y) {
+  constexpr DTypes kResult{DType::kF32, DType::kBF16};
+  Check check("fp8_product");
+  check_scaled(check, a, a_inverse, b, b_inverse);
+  return check.optional_vector("bias", bias, {DType::kBF16}, rows_of(b))
+      .matrix("y", y, kResult, rows_of(a), rows_of(b))
+      .status();
+}
+
+absl::Status check_fp8_wgrad(In a, In a_inverse, In b, In b_inverse, InOut dweight) {
+  Check check("fp8_wgrad");
+  check_scaled(check, a, a_inverse, b, b_inverse);
+  return check.matrix("dweight", dweight, kF32, rows_of(a), rows_of(b)).status();
+}
+
 namespace {
 
 void check_norm(Check& check, const In& residual, const In& delta, const In& weight, const Out& sum, const Out& y,
@@ -317,16 +368,17 @@ absl::Status check_gelu_backward(In dy, In x, Out dx, InOut dbias) {
       .status();
 }
 
-absl::Status check_swiglu(In gate_up, Out y) {
+absl::Status check_swiglu(In gate_up, Out y, Out amax) {
   return Check("swiglu")
       .matrix("gate_up", gate_up, kFloat, -1, -1)
       .rule(cols_of(gate_up) % 2 == 0, "gate_up", cols_of(gate_up), "an even number of columns")
       .matrix("y", y, kFloat, rows_of(gate_up), cols_of(gate_up) / 2)
       .same_type("y", y, "gate_up", gate_up)
+      .optional_vector("amax", amax, kF32, 1)
       .status();
 }
 
-absl::Status check_swiglu_backward(In dy, In gate_up, Out dgate_up) {
+absl::Status check_swiglu_backward(In dy, In gate_up, Out dgate_up, Out amax) {
   return Check("swiglu_backward")
       .matrix("gate_up", gate_up, kFloat, -1, -1)
       .rule(cols_of(gate_up) % 2 == 0, "gate_up", cols_of(gate_up), "an even number of columns")
@@ -334,6 +386,7 @@ absl::Status check_swiglu_backward(In dy, In gate_up, Out dgate_up) {
       .same_type("dy", dy, "gate_up", gate_up)
       .matrix("dgate_up", dgate_up, kFloat, rows_of(gate_up), cols_of(gate_up))
       .same_type("dgate_up", dgate_up, "gate_up", gate_up)
+      .optional_vector("amax", amax, kF32, 1)
       .status();
 }
 

@@ -29,6 +29,12 @@ absl::Status check_linear_gelu(In x, In weight, In bias, Out before, Out after);
 absl::Status check_linear_dgrad(In dy, In weight, Out dx);
 absl::Status check_linear_wgrad(In dy, In x, InOut dweight, InOut dbias);
 
+absl::Status check_column_sums(In x, InOut sums);
+absl::Status check_amax(In x, Out amax);
+absl::Status check_quantize(In x, In amax, Out rows, Out columns, Out inverse_scale);
+absl::Status check_fp8_product(In a, In a_inverse, In b, In b_inverse, In bias, Out y);
+absl::Status check_fp8_wgrad(In a, In a_inverse, In b, In b_inverse, InOut dweight);
+
 absl::Status check_layer_norm(In residual, In delta, In weight, In bias, Out sum, Out y, Out mean, Out rstd);
 absl::Status check_layer_norm_backward(In dy, In x, In weight, In mean, In rstd, InOut dx, InOut dweight, InOut dbias);
 absl::Status check_rms_norm(In residual, In delta, In weight, Out sum, Out y, Out rstd);
@@ -36,8 +42,8 @@ absl::Status check_rms_norm_backward(In dy, In x, In weight, In rstd, InOut dx, 
 
 absl::Status check_gelu(In x, Out y);
 absl::Status check_gelu_backward(In dy, In x, Out dx, InOut dbias);
-absl::Status check_swiglu(In gate_up, Out y);
-absl::Status check_swiglu_backward(In dy, In gate_up, Out dgate_up);
+absl::Status check_swiglu(In gate_up, Out y, Out amax);
+absl::Status check_swiglu_backward(In dy, In gate_up, Out dgate_up, Out amax);
 
 absl::Status check_rope(const char* op, const AttentionDims& dims, In table, In starts, InOut qkv);
 absl::Status check_attention(const AttentionDims& dims, In qkv, In starts, Out o, Out lse);

@@ -70,8 +70,11 @@ struct DeviceInfo {
   double peak_flops_f32 = 0;  // Dense; 0 = unknown, then there is no MFU.
   double peak_flops_bf16 = 0;
   double peak_flops_f16 = 0;
+  double peak_flops_f8 = 0;
+  bool multiplies_fp8 = false;  // Kernels::fp8_product and fp8_wgrad are there.
   double peak_flops(DType compute) const {
     if (compute == DType::kF32) return peak_flops_f32;
+    if (is_fp8(compute)) return peak_flops_f8;
     return compute == DType::kF16 ? peak_flops_f16 : peak_flops_bf16;
   }
 };

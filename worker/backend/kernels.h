@@ -2,9 +2,9 @@
 //
 // Shapes: T = tokens (batch * sequence), C = width of a row, V = vocabulary, H / K = query / key-value heads,
 // D = head dimension. Activations ("act") are f32, bf16 or f16, all of one call alike, and so are weights ("w"), but
-// bf16 and f16 do not meet; statistics, gradients of weights ("grad"), losses and scalars are f32. Sums are taken in
-// f32 or better whatever the storage. What is beyond the storage's range is stored as an infinity. "accumulates" means
-// that the result is added to what the InOut holds.
+// bf16 and f16 do not meet; FP8 is f8e4m3 or f8e5m2; statistics, gradients of weights ("grad"), losses and scalars are
+// f32. Sums are taken in f32 or better whatever the storage. What is beyond the storage's range is stored as an
+// infinity. "accumulates" means that the result is added to what the InOut holds.
 //
 // Contract for every method: checks dtypes and shapes first and returns INVALID_ARGUMENT naming op, argument, got and
 // wanted; then computes on `stream` without blocking on other streams, without allocating on the device. The CPU
@@ -125,6 +125,22 @@ class Kernels {
   // (it may be NaN). dbias[N] (unless absent) += column sums of dy, in either case.
   virtual absl::Status linear_wgrad(Stream&, In dy, In x, bool accumulate, InOut dweight, InOut dbias) = 0;
 
+  // sums (grad [C]) accumulates the column sums of x [T, C]: the gradient of a bias.
+  virtual absl::Status column_sums(Stream&, In x, InOut sums) = 0;
+
+  // --- FP8 ------------------------------------------------------------------------------------------------------
+  // amax[1] (f32) = the greatest |x| of an act; NaN if there is one in x.
+  virtual absl::Status amax(Stream&, In x, Out amax) = 0;
+  // x [T, C] times fp8_scale(amax) (see fp8.h), rounded to FP8: as it is (rows [T, C]) and transposed (columns [C, T]),
+  // of which one may be absent; and what that is to be multiplied by again, inverse_scale[1] (f32). Where amax is not
+  // finite all of it is NaN, so that whatever is made of it shows. Values beyond amax saturate.
+  virtual absl::Status quantize(Stream&, In x, In amax, Out rows, Out columns, Out inverse_scale) = 0;
+  // y[M, N] = a[M, R] b[N, R]^T a_inverse[0] b_inverse[0] + bias[N] (unless absent). a, b: FP8, not both E5M2; y: bf16
+  // or f32; bias: bf16. N and R are multiples of 16. `fast`: tensor cores may keep sums in fewer bits than f32 has.
+  virtual absl::Status fp8_product(Stream&, In a, In a_inverse, In b, In b_inverse, In bias, bool fast, Out y) = 0;
+  // The same into dweight[M, N] in f32, never fast, added to what it holds if `accumulate`; else that is not looked at.
+  virtual absl::Status fp8_wgrad(Stream&, In a, In a_inverse, In b, In b_inverse, bool accumulate, InOut dweight) = 0;
+
   // --- Norms, with the residual add in front -------------------------------------------------------------------
   // sum = residual + delta (delta absent: sum must be absent too and residual is normed itself);
   // y = norm(sum) * weight (+ bias). All act [T, C]; weight, bias: w [C]; mean, rstd: f32 [T].
@@ -142,8 +158,9 @@ class Kernels {
   // dbias (grad [C], unless absent) accumulates the column sums of dx as stored.
   virtual absl::Status gelu_backward(Stream&, In dy, In x, Out dx, InOut dbias) = 0;
   // y[T, F] = silu(gate) * up, where a row of gate_up [T, 2F] holds F gates, then F ups.
-  virtual absl::Status swiglu(Stream&, In gate_up, Out y) = 0;
-  virtual absl::Status swiglu_backward(Stream&, In dy, In gate_up, Out dgate_up) = 0;
+  // amax (f32 [1], unless absent): what amax() says of y, of dgate_up.
+  virtual absl::Status swiglu(Stream&, In gate_up, Out y, Out amax) = 0;
+  virtual absl::Status swiglu_backward(Stream&, In dy, In gate_up, Out dgate_up, Out amax) = 0;
 
   // --- Attention ------------------------------------------------------------------------------------------------
   // Rotates queries and keys of packed qkv in place, half-split pairs (i, i + D/2) as in Hugging Face Llama.

@@ -42,6 +42,10 @@ double value_at(DType dtype, const std::byte* data, int64_t index) {
     }
     case DType::kU8:
       return static_cast<double>(data[index]);
+    case DType::kF8E4M3:
+      return value_at<backend::F8E4M3>(data, index);
+    case DType::kF8E5M2:
+      return value_at<backend::F8E5M2>(data, index);
   }
   return 0;
 }

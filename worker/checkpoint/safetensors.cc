@@ -140,6 +140,10 @@ std::string dtype_name(backend::DType dtype) {
       return "I32";
     case backend::DType::kU8:
       return "U8";
+    case backend::DType::kF8E4M3:
+      return "F8_E4M3";
+    case backend::DType::kF8E5M2:
+      return "F8_E5M2";
   }
   return "?";
 }

@@ -28,7 +28,7 @@ constexpr const char* kTokenizerNames[] = {"tokenizer.json", "tokenizer.model"};
 constexpr uint64_t kMostTextBytes = uint64_t{64} << 20;
 
 backend::DType dtype_of(v1::Precision precision) {
-  if (precision == v1::BF16) return backend::DType::kBF16;
+  if (precision == v1::BF16 || precision == v1::FP8) return backend::DType::kBF16;
   return precision == v1::FP16 ? backend::DType::kF16 : backend::DType::kF32;
 }
 

@@ -20,9 +20,13 @@ class Attention {
   engine::Tensor forward(const Recorder& recorder, engine::Tensor x);
   // `norm`: its output was forward's x.
   engine::Tensor backward(const Recorder& recorder, Norm& norm, engine::Tensor dy);
+  // Whether the backward reads norm's output.
+  bool reads_input(const Recorder& recorder) const { return qkv_.reads_input(recorder); }
   // What the backward reads of the forward's.
-  void for_each_kept(const TensorVisitor& visit) {
+  void for_each_kept(const Recorder& recorder, const TensorVisitor& visit) {
     for (engine::Tensor* kept : {&packed_, &context_, &lse_}) visit(*kept);
+    qkv_.for_each_kept(recorder, visit);
+    output_.for_each_kept(recorder, visit);
   }
 
  private:

@@ -4,7 +4,11 @@ namespace telar::model {
 
 using backend::Kernels;
 using engine::by_rows;
+using engine::DType;
+using engine::MemoryClass;
 using engine::Tensor;
+using parallel::Copies;
+using parallel::Quantized;
 
 namespace {
 
@@ -20,7 +24,11 @@ Tensor Linear::bias(const Recorder& recorder) const {
   return recorder.weight(name_ + ".bias");
 }
 
-Tensor Linear::forward(const Recorder& recorder, Tensor x) const {
+Tensor Linear::forward(const Recorder& recorder, Tensor x, Tensor x_amax) {
+  if (recorder.fp8 != nullptr) {
+    const Tensor y = fp8_forward(recorder, x, x_amax);
+    return split_ == Split::kInputs ? recorder.scatter_tokens(name_ + ".y", y) : y;
+  }
   if (split_ == Split::kOutputs) x = recorder.gather_tokens(name_ + ".x", x);
   const Tensor weight = recorder.weight(name_ + ".weight");
   const Tensor y = recorder.activation(name_ + ".y", weight.shape()[0]);
@@ -29,7 +37,13 @@ Tensor Linear::forward(const Recorder& recorder, Tensor x) const {
   return split_ == Split::kInputs ? recorder.scatter_tokens(name_ + ".y", y) : y;
 }
 
-Linear::Activated Linear::forward_gelu(const Recorder& recorder, Tensor x, const std::string& after_name) const {
+Linear::Activated Linear::forward_gelu(const Recorder& recorder, Tensor x, const std::string& after_name) {
+  if (recorder.fp8 != nullptr) {
+    const Tensor before = fp8_forward(recorder, x, Tensor());
+    const Tensor after = recorder.activation(after_name, before.shape().cols());
+    recorder.program.record(name_ + ".gelu", &Kernels::gelu, before.in(), after.out());
+    return {before, after};
+  }
   x = recorder.gather_tokens(name_ + ".x", x);
   const Tensor weight = recorder.weight(name_ + ".weight");
   const int64_t out = weight.shape()[0];
@@ -41,7 +55,8 @@ Linear::Activated Linear::forward_gelu(const Recorder& recorder, Tensor x, const
 
 Tensor Linear::bias_grad(const Recorder& recorder) const { return bias_ ? recorder.grad(name_ + ".bias") : Tensor(); }
 
-Tensor Linear::backward(const Recorder& recorder, Tensor x, Tensor dy, bool with_bias) const {
+Tensor Linear::backward(const Recorder& recorder, Tensor x, Tensor dy, bool with_bias, Tensor dy_amax) const {
+  if (recorder.fp8 != nullptr) return fp8_backward(recorder, x, dy, with_bias, dy_amax);
   // The input is gathered again rather than kept: the products hide it, as they hide the scatter behind the first.
   if (split_ == Split::kInputs) dy = recorder.gather_tokens(name_ + ".dy", dy);
   if (split_ == Split::kOutputs) x = recorder.gather_tokens(name_ + ".x", x);
@@ -63,6 +78,64 @@ void Linear::weight_gradient(const Recorder& recorder, Tensor x, Tensor dy, bool
     const Tensor dweight = recorder.grad(weight), dbias = with_bias ? linear.bias_grad(recorder) : Tensor();
     recorder.program.record_kernel(linear.name_ + ".wgrad", product_flops(recorder, dweight), &Kernels::linear_wgrad,
                                    dy.in(), x.in(), adds, dweight.inout(), dbias.inout());
+  });
+}
+
+Tensor Linear::fp8_forward(const Recorder& recorder, Tensor x, Tensor x_amax) {
+  const Quantized weight =
+      recorder.weights.quantized(name_ + ".weight", recorder.grads != nullptr ? Copies::kBoth : Copies::kRows);
+  input_amax_ = x_amax.defined() ? x_amax : parallel::record_amax(recorder.program, name_ + ".x", x);
+  // What ranks have shares of is scaled as the whole, and gathered rounded: half the bytes.
+  const bool gathers = split_ == Split::kOutputs && recorder.tensor_size() > 1;
+  if (gathers) recorder.max_over_tensor_ranks(name_ + ".x.amax", input_amax_);
+  Quantized q =
+      parallel::record_quantize(recorder.program, name_ + ".x", x, input_amax_, DType::kF8E4M3,
+                                keeps_input(recorder) ? Copies::kBoth : Copies::kRows, MemoryClass::kActivations);
+  if (gathers) q.rows = recorder.gather_tokens(name_ + ".x", q.rows);
+  if (keeps_input(recorder)) input_ = q;
+  const Tensor y = recorder.activation(name_ + ".y", weight.rows.shape()[0]);
+  recorder.program.record_kernel(
+      name_, product_flops(recorder, weight.rows), &Kernels::fp8_product, by_rows(q.rows.in()), q.inverse_scale.in(),
+      weight.rows.in(), weight.inverse_scale.in(), bias(recorder).in(), recorder.fp8->fast_forward, by_rows(y.out()));
+  return y;
+}
+
+Tensor Linear::fp8_backward(const Recorder& recorder, Tensor x, Tensor dy, bool with_bias, Tensor dy_amax) const {
+  if (split_ == Split::kInputs) dy = recorder.gather_tokens(name_ + ".dy", dy);
+  const bool reads_x = reads_input(recorder);
+  if (split_ == Split::kOutputs && reads_x) x = recorder.gather_tokens(name_ + ".x", x);
+  const Quantized weight = recorder.weights.quantized(name_ + ".weight", Copies::kColumns);
+  if (!dy_amax.defined()) dy_amax = parallel::record_amax(recorder.program, name_ + ".dy", dy);
+  const Quantized q_dy = parallel::record_quantize(recorder.program, name_ + ".dy", dy, dy_amax,
+                                                   recorder.fp8->gradients, Copies::kBoth, MemoryClass::kActivations);
+  const Tensor dx = recorder.activation(name_ + ".dx", weight.columns.shape()[0]);
+  recorder.program.record_kernel(name_ + ".dgrad", product_flops(recorder, weight.columns), &Kernels::fp8_product,
+                                 by_rows(q_dy.rows.in()), q_dy.inverse_scale.in(), weight.columns.in(),
+                                 weight.inverse_scale.in(), Tensor().in(), false, by_rows(dx.out()));
+  const Tensor result = split_ == Split::kOutputs ? recorder.scatter_tokens(name_ + ".dx", dx) : dx;
+  const Quantized q_x = reads_x ? parallel::record_quantize(recorder.program, name_ + ".x.again", x, input_amax_,
+                                                            DType::kF8E4M3, Copies::kColumns, MemoryClass::kActivations)
+                                : input_;
+  Tensor dy_of_bias;
+  if (bias_ && with_bias) {  // See backward(); the weight's gradient reads copies.
+    dy_of_bias = split_ == Split::kInputs ? recorder.kept_for_weight_gradient(name_ + ".dy", dy) : dy;
+  }
+  fp8_weight_gradient(recorder, q_x, q_dy, dy_of_bias);
+  return result;
+}
+
+void Linear::fp8_weight_gradient(const Recorder& recorder, const Quantized& x, const Quantized& dy,
+                                 Tensor dy_of_bias) const {
+  recorder.weight_gradient([recorder, linear = *this, x, dy, dy_of_bias] {
+    const std::string weight = linear.name_ + ".weight";
+    const bool adds = recorder.grads->adds(weight);
+    const Tensor dweight = recorder.grad(weight);
+    recorder.program.record_kernel(linear.name_ + ".wgrad", product_flops(recorder, dweight), &Kernels::fp8_wgrad,
+                                   dy.columns.in(), dy.inverse_scale.in(), x.columns.in(), x.inverse_scale.in(), adds,
+                                   dweight.inout());
+    if (!dy_of_bias.defined()) return;
+    recorder.program.record(linear.name_ + ".bias.grad", &Kernels::column_sums, dy_of_bias.in(),
+                            linear.bias_grad(recorder).inout());
   });
 }
 

@@ -7,7 +7,7 @@ using engine::Tensor;
 
 Tensor Mlp::forward(const Recorder& recorder, Tensor x) {
   expand(recorder, x);
-  return down_.forward(recorder, after_);
+  return down_.forward(recorder, after_, after_amax_);
 }
 
 void Mlp::expand(const Recorder& recorder, Tensor x) {
@@ -18,21 +18,26 @@ void Mlp::expand(const Recorder& recorder, Tensor x) {
     return;
   }
   before_ = inner_.forward(recorder, x);  // [tokens, 2 ffn]
-  after_ = activate(recorder);
+  after_amax_ = down_.input_amax(recorder);
+  after_ = activate(recorder, after_amax_);
 }
 
-Tensor Mlp::activate(const Recorder& recorder) const {
+// `amax`: SwiGLU's only.
+Tensor Mlp::activate(const Recorder& recorder, Tensor amax) const {
   const int64_t width = before_.shape().cols() / (gpt2_ ? 1 : 2);
   const Tensor after = recorder.activation(prefix_ + "mlp.act", width);
-  recorder.program.record(prefix_ + (gpt2_ ? "gelu" : "swiglu"), gpt2_ ? &Kernels::gelu : &Kernels::swiglu,
-                          before_.in(), after.out());
+  if (gpt2_) {
+    recorder.program.record(prefix_ + "gelu", &Kernels::gelu, before_.in(), after.out());
+  } else {
+    recorder.program.record(prefix_ + "swiglu", &Kernels::swiglu, before_.in(), after.out(), amax.out());
+  }
   return after;
 }
 
 Tensor Mlp::backward(const Recorder& recorder, Norm& norm, Tensor dy) {
   if (recorder.recomputes_cheap_ops()) {
     const engine::Program::Scope again = recorder.recompute_scope();
-    after_ = activate(recorder);
+    after_ = activate(recorder, Tensor());
   }
   const Tensor dafter = down_.backward(recorder, after_, dy);
   const Tensor dbefore = recorder.activation(prefix_ + "mlp.dact", before_.shape().cols());
@@ -42,9 +47,10 @@ Tensor Mlp::backward(const Recorder& recorder, Norm& norm, Tensor dy) {
                             dbefore.out(), inner_.bias_grad(recorder).inout());
     return inner_.backward(recorder, norm.output(recorder), dbefore, /*with_bias=*/false);
   }
+  const Tensor amax = inner_.output_grad_amax(recorder);
   recorder.program.record(prefix_ + "swiglu.backward", &Kernels::swiglu_backward, dafter.in(), before_.in(),
-                          dbefore.out());
-  return inner_.backward(recorder, norm.output(recorder), dbefore);
+                          dbefore.out(), amax.out());
+  return inner_.backward(recorder, norm.output(recorder), dbefore, /*with_bias=*/true, amax);
 }
 
 }  // namespace telar::model

@@ -22,21 +22,26 @@ class Mlp {
   void expand(const Recorder& recorder, engine::Tensor x);
   // `norm`: its output was forward's x.
   engine::Tensor backward(const Recorder& recorder, Norm& norm, engine::Tensor dy);
+  // Whether the backward reads norm's output.
+  bool reads_input(const Recorder& recorder) const { return inner_.reads_input(recorder); }
   // What the backward reads of the forward's.
   void for_each_kept(const Recorder& recorder, const TensorVisitor& visit) {
     visit(before_);
-    if (!recorder.recomputes_cheap_ops()) visit(after_);
+    if (!recorder.recomputes_cheap_ops() && down_.reads_input(recorder)) visit(after_);
+    inner_.for_each_kept(recorder, visit);
+    down_.for_each_kept(recorder, visit);
   }
 
  private:
   // The activation alone, from before_: on the CPU the same bits whenever it runs. Where a GPU's forward has it as the
   // epilogue of the product before, which then need not round before_ first, a recomputed one may differ in last bits.
-  engine::Tensor activate(const Recorder& recorder) const;
+  engine::Tensor activate(const Recorder& recorder, engine::Tensor amax) const;
 
   std::string prefix_;
   bool gpt2_;
   Linear inner_, down_;
   engine::Tensor before_, after_;  // The activation's input and output.
+  engine::Tensor after_amax_;      // See Linear::forward.
 };
 
 }  // namespace telar::model

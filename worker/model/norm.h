@@ -25,11 +25,12 @@ class Norm {
   // dresidual: gradient of the residual stream behind this norm's tap; accumulates what flows back through it.
   // Since the add has slope one, it is then the gradient of both `residual` and `delta`.
   void backward(const Recorder& recorder, engine::Tensor dy, engine::Tensor dresidual);
-  // What output() and the backward read of the forward's.
-  void for_each_kept(const Recorder& recorder, const TensorVisitor& visit) {
+  // What the backward reads of the forward's, and, if `reads_output`, what output() does.
+  void for_each_kept(const Recorder& recorder, bool reads_output, const TensorVisitor& visit) {
     visit(x_);
     if (recorder.recomputes_cheap_ops()) return;
-    for (engine::Tensor* kept : {&y_, &mean_, &rstd_}) visit(*kept);
+    if (reads_output) visit(y_);
+    for (engine::Tensor* kept : {&mean_, &rstd_}) visit(*kept);
   }
 
  private:

@@ -34,6 +34,11 @@ Tensor Recorder::scatter_tokens(const std::string& name, Tensor partial) const {
   return local;
 }
 
+void Recorder::max_over_tensor_ranks(const std::string& name, Tensor x) const {
+  const engine::Program::Scope scope(program, "", engine::Phase::kTensorComm);
+  program.record(name + ".reduce", groups.id(Role::kTensor), &Communicator::all_reduce, ReduceOp::kMax, x.inout());
+}
+
 void Recorder::weight_gradient(std::function<void()> record) const {
   if (deferred == nullptr) return record();
   deferred->push_back(std::move(record));

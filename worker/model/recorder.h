@@ -23,6 +23,13 @@ namespace telar::model {
 // Weight gradients that a pipeline schedule runs apart from the rest of the backward.
 using Deferred = std::vector<std::function<void()>>;
 
+// How layers multiply in 8-bit floats: weights and activations in E4M3.
+struct Fp8 {
+  std::vector<bool> layers;                          // Of the model: which do.
+  engine::DType gradients = engine::DType::kF8E5M2;  // Of what flows back.
+  bool fast_forward = true;                          // See Kernels::fp8_product; the backward's never are.
+};
+
 struct Recorder {
   engine::Program& program;
   const v1::ModelSpec& spec;
@@ -32,7 +39,8 @@ struct Recorder {
   engine::Tensor rope_table;  // f32 [sequence, head_dim]; undefined for learned positions.
   engine::Tensor starts;  // i32 [tokens], whole on every rank: see kernels.h; undefined: documents are not told apart.
   engine::DType act = engine::DType::kF32;
-  int64_t batch = 0;  // Sequences of one micro-batch.
+  const Fp8* fp8 = nullptr;  // Of the layer that is being recorded; none: its products are in `act`.
+  int64_t batch = 0;         // Sequences of one micro-batch.
   int64_t sequence = 0;
   int64_t logits_bytes = 0;  // Bound on the logits that exist at once; see Head.
   // What the backward computes again instead of finding it kept.
@@ -47,6 +55,7 @@ struct Recorder {
   int64_t local_tokens() const { return tokens() / tensor_size(); }
   bool gpt2() const { return spec.architecture() == v1::GPT2; }
   bool recomputes_cheap_ops() const { return recompute == v1::MemorySpec::SELECTIVE; }
+  bool recomputes_nothing() const { return !recomputes_cheap_ops() && !recomputes_layers(); }
   bool recomputes_layers() const { return recompute == v1::MemorySpec::FULL; }
   // Lives while ops of the forward are recorded again.
   engine::Program::Scope recompute_scope() const { return {program, "recompute/", engine::Phase::kRecompute}; }
@@ -73,6 +82,8 @@ struct Recorder {
   // rank -> [tokens, C]. scatter: the sum over the ranks of [tokens, C] -> each rank's [local tokens, C].
   engine::Tensor gather_tokens(const std::string& name, engine::Tensor local) const;
   engine::Tensor scatter_tokens(const std::string& name, engine::Tensor partial) const;
+  // x becomes the greatest of the ranks' x.
+  void max_over_tensor_ranks(const std::string& name, engine::Tensor x) const;
   // Records a weight gradient, now or when the schedule says. What it reads must stay as it is.
   void weight_gradient(std::function<void()> record) const;
   // `x`, which will be changed in place, as a weight gradient may read it.

@@ -36,7 +36,7 @@ Tensor Transformer::forward(const Recorder& recorder, Tensor in) {
   }
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (recorder.offload != nullptr) recorder.offload->begin_layer();
-    stream = layers_[i].forward(recorder, stream);
+    stream = layers_[i].forward(of_layer(recorder, i), stream);
     send_layer(recorder, i);
   }
   if (stage_.head) return final_norm_.forward(recorder, stream.residual, stream.delta).y;
@@ -49,6 +49,12 @@ Transformer::Stream Transformer::Layer::forward(const Recorder& recorder, Stream
   const Norm::Output first = attention_norm.forward(recorder, in.residual, in.delta);
   const Norm::Output second = mlp_norm.forward(recorder, first.residual, attention.forward(recorder, first.y));
   return {second.residual, mlp.forward(recorder, second.y)};
+}
+
+Recorder Transformer::of_layer(const Recorder& recorder, size_t index) const {
+  Recorder own = recorder;
+  if (own.fp8 != nullptr && !own.fp8->layers[static_cast<size_t>(stage_.first_layer) + index]) own.fp8 = nullptr;
+  return own;
 }
 
 void Transformer::Layer::recompute(const Recorder& recorder) {
@@ -64,9 +70,9 @@ void Transformer::Layer::backward(const Recorder& recorder, Tensor dresidual) {
 
 void Transformer::Layer::for_each_kept(const Recorder& recorder, const TensorVisitor& visit) {
   if (recorder.recomputes_layers()) return visit(attention_norm.residual());
-  attention_norm.for_each_kept(recorder, visit);
-  attention.for_each_kept(visit);
-  mlp_norm.for_each_kept(recorder, visit);
+  attention_norm.for_each_kept(recorder, attention.reads_input(recorder), visit);
+  attention.for_each_kept(recorder, visit);
+  mlp_norm.for_each_kept(recorder, mlp.reads_input(recorder), visit);
   mlp.for_each_kept(recorder, visit);
 }
 
@@ -75,12 +81,13 @@ void Transformer::send_layer(const Recorder& recorder, size_t index) {
   if (recorder.offload == nullptr || stays) return;
   Layer& layer = layers_[index];
   recorder.offload->send(layer.trip, "offload." + std::to_string(stage_.first_layer + static_cast<int>(index)),
-                         [&](const TensorVisitor& visit) { layer.for_each_kept(recorder, visit); });
+                         [&](const TensorVisitor& visit) { layer.for_each_kept(of_layer(recorder, index), visit); });
 }
 
 void Transformer::fetch_layer(const Recorder& recorder, size_t index) {
   Layer& layer = layers_[index];
-  recorder.offload->fetch(layer.trip, [&](const TensorVisitor& visit) { layer.for_each_kept(recorder, visit); });
+  recorder.offload->fetch(layer.trip,
+                          [&](const TensorVisitor& visit) { layer.for_each_kept(of_layer(recorder, index), visit); });
 }
 
 void Transformer::fetch(const Recorder& recorder) {
@@ -103,9 +110,9 @@ Tensor Transformer::backward(const Recorder& recorder, Tensor dout, const std::f
       fetch_layer(recorder, i);  // Unless it is there.
       if (i > 0) fetch_layer(recorder, i - 1);
     }
-    if (recorder.recomputes_layers() && !is_kept(recorder, i)) layers_[i].recompute(recorder);
+    if (recorder.recomputes_layers() && !is_kept(recorder, i)) layers_[i].recompute(of_layer(recorder, i));
     if (i == 0 && stage_.embedding) break;
-    layers_[i].backward(recorder, dresidual);
+    layers_[i].backward(of_layer(recorder, i), dresidual);
     done(stage_.first_layer + static_cast<int>(i) + 1);
   }
   if (!stage_.embedding) return dresidual;
@@ -114,7 +121,7 @@ Tensor Transformer::backward(const Recorder& recorder, Tensor dout, const std::f
   Deferred behind;
   Recorder first = recorder;
   if (recorder.deferred == nullptr && recorder.grads->sends_next(0)) first.deferred = &behind;
-  layers_[0].backward(first, dresidual);
+  layers_[0].backward(of_layer(first, 0), dresidual);
   first.weight_gradient([unit_done] { unit_done(1); });
   embed_backward(recorder, dresidual);
   done(0);

@@ -8,6 +8,8 @@
 //              projections, attention's output and log-sums, the activation's input and output, norm statistics
 //   selective  2 (2 C + (2 H + 2 K) D + F or 2 F) + 4 H: without norm outputs and the activation's output
 //   full       2 C: the residual stream that enters the layer
+// In FP8 with `none`, layers keep their inputs' transposed copies, of a byte, instead of norm outputs and the
+// activation's output, and one of attention's output beside it: 2 C + F less, H D more.
 #pragma once
 
 #include <functional>
@@ -56,6 +58,8 @@ class Transformer {
     Mlp mlp;
     Offload::Trip trip;
   };
+  // The recorder as layer `index` of the stage gets it.
+  Recorder of_layer(const Recorder& recorder, size_t index) const;
   void send_layer(const Recorder& recorder, size_t index);
   void fetch_layer(const Recorder& recorder, size_t index);
   // Kept, whatever else is computed again: its backward begins so soon that this raises no peak.

@@ -23,11 +23,30 @@ Tensor Weights::group(const std::string& name) {
   return bucket(static_cast<size_t>(place.bucket)).slice(place.first, layout_.groups()[index].shape);
 }
 
+Quantized Weights::quantized(const std::string& name, Copies wanted) {
+  const Tensor weight = group(name);
+  const int64_t gather = gathers_[static_cast<size_t>(layout_.place(layout_.index(name)).bucket)];
+  Fp8Copies& own = fp8_[name];
+  if (own.gather != gather) own = {.gather = gather};
+  // Made at once, both cost one read; but what ZeRO 3 wants later may have to be gathered again by then.
+  if (wanted == Copies::kBoth && sharding_.zero_stage == 3) wanted = Copies::kRows;
+  const bool lacks_rows = wanted != Copies::kColumns && !own.made.rows.defined();
+  const bool lacks_columns = wanted != Copies::kRows && !own.made.columns.defined();
+  if (!lacks_rows && !lacks_columns) return own.made;
+  if (!own.amax.defined()) own.amax = record_amax(program_, name, weight);
+  const Copies lacking = !lacks_columns ? Copies::kRows : lacks_rows ? Copies::kBoth : Copies::kColumns;
+  const Quantized more =
+      record_quantize(program_, name, weight, own.amax, engine::DType::kF8E4M3, lacking, engine::MemoryClass::kWeights);
+  if (lacks_rows) own.made.rows = more.rows;
+  if (lacks_columns) own.made.columns = more.columns;
+  own.made.inverse_scale = more.inverse_scale;
+  return own.made;
+}
+
 Tensor Weights::bucket(size_t index) {
   if (sharding_.zero_stage == 3) return slot_of(index);
   const Tensor whole = stored_.buckets()[index];
-  if (sharding_.zero_stage > 0 && !gathered_[index] && !is_whole_between_steps(index)) {
-    gathered_[index] = true;
+  if (sharding_.zero_stage > 0 && gathers_[index] == 0 && !is_whole_between_steps(index)) {
     gather(index, stored_.range(index, layout_.shard(index)), whole);
   }
   return whole;
@@ -57,6 +76,7 @@ Tensor Weights::slot_of(size_t index) {
 }
 
 void Weights::gather(size_t index, Tensor shard, Tensor whole) {
+  ++gathers_[index];
   const engine::Program::Scope scope(program_, "", engine::Phase::kWeightComm);
   program_.record("weights.gather." + std::to_string(index), groups_.id(Role::kGather), &Communicator::all_gather,
                   shard.in(), whole.out());

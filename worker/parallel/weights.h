@@ -6,6 +6,9 @@
 // its shards only; a bucket is gathered into a slot whenever it is read and in no slot. It takes the slot that was read
 // longest ago and waits for whoever read that and for nothing else: with n + 1 slots up to n gathers run ahead of the
 // layer that computes, also where the backward turns round.
+//
+// FP8 copies of a matrix are made when a layer first wants them: once a step, and with ZeRO 3, where copies of all
+// would take as much memory as it saves, once a gather.
 #pragma once
 
 #include <map>
@@ -14,6 +17,7 @@
 
 #include "worker/parallel/flat_tensors.h"
 #include "worker/parallel/groups.h"
+#include "worker/parallel/quantized.h"
 
 namespace telar::parallel {
 
@@ -34,10 +38,12 @@ class Weights {
         groups_(groups),
         sharding_(sharding),
         stored_(std::move(stored)),
-        gathered_(layout.buckets().size(), false) {}
+        gathers_(layout.buckets().size(), 0) {}
 
   // The packed tensor, for ops that are recorded before the next call.
   engine::Tensor group(const std::string& name);
+  // The same in E4M3. At least the copies that are wanted are defined.
+  Quantized quantized(const std::string& name, Copies wanted);
   // ZeRO 1, 2: the same in every program of a run.
   bool is_whole_between_steps(size_t bucket) const;
   // This rank's shard of the bucket has new values: gathers it if it is to be whole between steps.
@@ -49,6 +55,11 @@ class Weights {
     std::vector<size_t> holds;  // The bucket in each.
     std::vector<int64_t> read;  // When each was read last, in reads.
   };
+  struct Fp8Copies {
+    int64_t gather = 0;  // Of the bucket's gathers, the one that they were made behind.
+    engine::Tensor amax;
+    Quantized made;
+  };
   engine::Tensor bucket(size_t index);
   engine::Tensor slot_of(size_t index);
   void gather(size_t index, engine::Tensor shard, engine::Tensor whole);
@@ -58,8 +69,9 @@ class Weights {
   const Groups& groups_;
   const Sharding sharding_;
   const FlatTensors stored_;
-  std::vector<bool> gathered_;
-  std::map<int64_t, Slots> slots_;  // By elements of the buckets that share it.
+  std::vector<int64_t> gathers_;          // By bucket, recorded so far.
+  std::map<std::string, Fp8Copies> fp8_;  // By group.
+  std::map<int64_t, Slots> slots_;        // By elements of the buckets that share it.
   int64_t reads_ = 0;
 };
 

@@ -41,6 +41,7 @@ model::Recorder recorder(Program& program, const RunShape& shape, parallel::Weig
           .rope_table = rope_table,
           .starts = starts,
           .act = shape.act,
+          .fp8 = shape.uses_fp8() ? &shape.fp8 : nullptr,
           .batch = batch,
           .sequence = shape.spec.batch().sequence_length(),
           .logits_bytes = shape.logits_bytes};

@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "worker/plan/presets.h"
 #include "worker/plan/problems.h"
 #include "worker/plan/resolve_data.h"
 #include "worker/plan/resolve_elastic.h"
+#include "worker/plan/resolve_fp8.h"
 #include "worker/plan/resolve_parallel.h"
 #include "worker/plan/resolve_scheduling.h"
 #include "worker/plan/resolve_tokenizer.h"
@@ -29,6 +31,7 @@ class Resolver {
     if (!spec_.trace().has_account_every()) spec_.mutable_trace()->set_account_every(100);
     memory();
     batch();
+    resolve_fp8(spec_, problems_);
     resolve_custom_schedule(spec_, problems_);
     resolve_elastic(spec_, problems_);
     optimizer();
@@ -163,7 +166,9 @@ class Resolver {
     if (precision.compute() != v1::FP16) {
       if (precision.has_loss_scale()) {
         problem("precision.loss_scale", "goes with precision.compute fp16 only, not with {}",
-                precision.compute() == v1::BF16 ? "bf16" : "fp32");
+                precision.compute() == v1::BF16  ? "bf16"
+                : precision.compute() == v1::FP8 ? "fp8"
+                                                 : "fp32");
       }
       return;
     }
@@ -275,13 +280,17 @@ class Resolver {
   Problems problems_;
 };
 
-// Weights that take part in matrix products, the output head among them; see flops_per_token.
-uint64_t matrix_parameters(const v1::ModelSpec& model) {
+// Weights of a layer that take part in matrix products.
+uint64_t layer_matrix_parameters(const v1::ModelSpec& model) {
   const uint64_t hidden = model.hidden(), head_dim = model.head_dim();
   const uint64_t q = uint64_t{model.heads()} * head_dim, kv = uint64_t{model.kv_heads()} * head_dim;
   const uint64_t mlp = uint64_t{model.ffn()} * hidden * (model.architecture() == v1::LLAMA ? 3 : 2);
-  const uint64_t layer = hidden * (q + 2 * kv) + q * hidden + mlp;
-  return model.layers() * layer + uint64_t{model.vocab()} * hidden;
+  return hidden * (q + 2 * kv) + q * hidden + mlp;
+}
+
+// Of all, the output head among them; see flops_per_token.
+uint64_t matrix_parameters(const v1::ModelSpec& model) {
+  return model.layers() * layer_matrix_parameters(model) + uint64_t{model.vocab()} * model.hidden();
 }
 
 }  // namespace
@@ -306,6 +315,13 @@ double flops_per_token(const v1::ModelSpec& model, uint32_t sequence_length) {
   const double attention =
       6.0 * model.layers() * model.heads() * static_cast<double>(model.head_dim()) * sequence_length;
   return 6.0 * static_cast<double>(matrix_parameters(model)) + attention;
+}
+
+double fp8_flops_share(const v1::JobSpec& spec) {
+  const std::vector<bool> layers = fp8_layers(spec);
+  const auto in_fp8 = static_cast<double>(std::count(layers.begin(), layers.end(), true));
+  return 6.0 * in_fp8 * static_cast<double>(layer_matrix_parameters(spec.model())) /
+         flops_per_token(spec.model(), spec.batch().sequence_length());
 }
 
 }  // namespace telar::plan

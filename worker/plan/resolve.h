@@ -32,4 +32,7 @@ uint64_t parameter_count(const v1::ModelSpec& model);
 // and without the input embedding, causal attention counted once, recompute not counted.
 double flops_per_token(const v1::ModelSpec& model, uint32_t sequence_length);
 
+// Of those FLOPs, the part that runs in FP8; 0 unless precision.compute is fp8. Of a resolved spec.
+double fp8_flops_share(const v1::JobSpec& spec);
+
 }  // namespace telar::plan

@@ -3,11 +3,13 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "worker/model/parameters.h"
 #include "worker/parallel/schedule_generators.h"
 #include "worker/parallel/schedule_passes.h"
 #include "worker/parallel/schedule_simulator.h"
 #include "worker/plan/resolve.h"
+#include "worker/plan/resolve_fp8.h"
 
 namespace telar::plan {
 namespace {
@@ -15,7 +17,7 @@ namespace {
 using engine::DType;
 
 DType act_type(v1::Precision precision) {
-  if (precision == v1::BF16) return DType::kBF16;
+  if (precision == v1::BF16 || precision == v1::FP8) return DType::kBF16;
   return precision == v1::FP16 ? DType::kF16 : DType::kF32;
 }
 
@@ -33,6 +35,13 @@ double head_in_layers(const v1::JobSpec& spec) {
   const double head = 6.0 * model.vocab() * static_cast<double>(model.hidden());
   const double rest = flops_per_token(model, spec.batch().sequence_length()) - head;
   return head / (rest / model.layers());
+}
+
+model::Fp8 fp8_of(const v1::JobSpec& spec) {
+  const bool hybrid = spec.precision().fp8_gradients() == v1::PrecisionSpec::E5M2;
+  return {.layers = fp8_layers(spec),
+          .gradients = hybrid ? DType::kF8E5M2 : DType::kF8E4M3,
+          .fast_forward = spec.precision().fp8_fast_accumulation()};
 }
 
 // Pairs of pipeline ranks between which a schedule sends, either way.
@@ -107,7 +116,22 @@ RunShape run_shape(const v1::JobSpec& resolved, const parallel::Mesh& mesh, int6
           .layout = parallel::FlatLayout(model::parameter_groups(model, share), bucket_elements,
                                          {shard, mesh.dp % shard}, stage_of_unit),
           .act = act_type(resolved.precision().compute()),
+          .fp8 = fp8_of(resolved),
           .micro_batches = micro_batches};
+}
+
+absl::Status check_device(const RunShape& shape, const backend::DeviceInfo& device) {
+  if (!shape.uses_fp8() || device.multiplies_fp8) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("spec.precision.compute: fp8 needs a GPU of compute capability 8.9 or later, and this is ",
+                   device.model, "; use bf16"));
+}
+
+double peak_flops(const RunShape& shape, const backend::DeviceInfo& device) {
+  const double share = shape.uses_fp8() ? fp8_flops_share(shape.spec) : 0, rest = device.peak_flops(shape.act);
+  if (share == 0) return rest;
+  const double fp8 = device.peak_flops(DType::kF8E4M3);
+  return rest > 0 && fp8 > 0 ? 1 / (share / fp8 + (1 - share) / rest) : 0;
 }
 
 }  // namespace telar::plan

@@ -94,7 +94,8 @@ class Run {
                                spec_.deterministic()});
     if (!device.ok()) return with_class(v1::CONFIG, device.status());
     device_ = *std::move(device);
-    return absl::OkStatus();
+    const absl::Status suits = plan::check_device(shape_, device_->info());
+    return suits.ok() ? suits : with_class(v1::CONFIG, suits);
   }
 
   // All communicators at once and before anything else, in the one order that all ranks keep.
@@ -190,12 +191,13 @@ class Run {
   absl::Status announce() {
     facts_.flops_per_token = plan::flops_per_token(spec_.model(), spec_.batch().sequence_length());
     const backend::DeviceInfo& info = device_->info();
-    facts_.peak_flops = info.peak_flops(replica_->shape().act);
+    facts_.peak_flops = plan::peak_flops(replica_->shape(), info);
     v1::RankEvent event;
     v1::RankStarted& started = *event.mutable_started();
     started.set_parameters(plan::parameter_count(spec_.model()));
     started.set_flops_per_token(static_cast<uint64_t>(facts_.flops_per_token));
     started.set_peak_flops(facts_.peak_flops);
+    started.set_fp8_share(plan::fp8_flops_share(spec_));
     double hardware_flops = 0;
     for (const engine::Op& op : replica_->train_program().ops()) hardware_flops += op.cost.flops;
     started.set_hardware_flops_per_step(hardware_flops);

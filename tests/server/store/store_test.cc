@@ -5,134 +5,39 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <condition_variable>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <mutex>
+#include <thread>
 
 #include "tests/server/scratch.h"
+#include "tests/server/store/store_contract.h"
 
 namespace telar::server::store {
 namespace {
 
 using tests::Scratch;
 
-Batch batch_of(const std::string& job, const std::string& blob, uint64_t sequence, const std::string& request) {
-  Batch batch;
-  batch.job = {job, blob};
-  batch.events = {{sequence, 0, "event " + std::to_string(sequence)}};
-  batch.stream = StreamRow{1, 0, sequence};
-  batch.answer = AnswerRow{request, "answer to " + request};
-  return batch;
-}
+class SqliteDatabase final : public Database {
+ public:
+  absl::StatusOr<std::unique_ptr<Store>> open() override { return open_sqlite({.path = scratch_.path("db")}); }
 
-TEST(Store, KeepsWhatWasCommittedAcrossAReopen) {
-  Scratch scratch;
-  const std::string path = scratch.path("db");
-  {
-    auto store = open_sqlite({.path = path});
-    ASSERT_TRUE(store.ok()) << store.status();
-    ASSERT_TRUE((*store)->commit(batch_of("a", std::string("\0x\0", 3), 1, "r1")).ok());
-    ASSERT_TRUE((*store)->commit(batch_of("a", "second", 2, "r2")).ok());
-    ASSERT_TRUE((*store)->commit(batch_of("b", "", 1, "r3")).ok());
-  }
-  auto store = open_sqlite({.path = path});
+ private:
+  Scratch scratch_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Sqlite, StoreContract, testing::Values([] { return std::make_unique<SqliteDatabase>(); }));
+
+TEST(Store, WorksInMemory) {
+  auto store = open_sqlite({.path = ":memory:"});
   ASSERT_TRUE(store.ok()) << store.status();
-  auto jobs = (*store)->jobs();
-  ASSERT_EQ(jobs->size(), 2u);
-  EXPECT_EQ((*jobs)[0].blob, "second");
-  EXPECT_EQ((*jobs)[1].blob, "");
-  auto events = (*store)->events("a", 1, 10);
-  ASSERT_EQ(events->size(), 1u);
-  EXPECT_EQ((*events)[0].sequence, 2u);
-  EXPECT_EQ((*store)->next_line("a", 1, 0).value(), 2u);
-  EXPECT_EQ((*store)->next_line("a", 2, 0).value(), 0u);
-  EXPECT_EQ((*store)->answer("r2").value().value(), "answer to r2");
-  EXPECT_FALSE((*store)->answer("r9").value().has_value());
-}
-
-TEST(Store, KeepsSettingsByPrefixUntilTheyAreErased) {
-  Scratch scratch;
-  const std::string path = scratch.path("db");
-  {
-    auto store = open_sqlite({.path = path});
-    Batch batch;  // Of no job.
-    batch.settings = {{"node/b", "B"}, {"node/a", std::string("A\0", 2)}, {"nodes", "no"}, {"N%de/x", "x"}};
-    batch.answer = AnswerRow{"cordon:1", "done"};
-    ASSERT_TRUE((*store)->commit(batch).ok());
-    EXPECT_TRUE((*store)->jobs()->empty());
-  }
-  auto store = open_sqlite({.path = path});
-  auto rows = (*store)->settings("node/");
-  ASSERT_EQ(rows->size(), 2u);
-  EXPECT_EQ((*rows)[0].key, "node/a");
-  EXPECT_EQ((*rows)[0].blob, std::string("A\0", 2));
-  EXPECT_EQ((*store)->settings("N%")->size(), 1u);
-  EXPECT_EQ((*store)->settings("n%")->size(), 0u);
-  EXPECT_EQ((*store)->settings("")->size(), 4u);
-  EXPECT_EQ((*store)->answer("cordon:1").value().value(), "done");
-  Batch erase;
-  erase.settings = {{"node/a", std::nullopt}, {"node/c", std::nullopt}, {"node/b", "new"}};
-  ASSERT_TRUE((*store)->commit(erase).ok());
-  rows = (*store)->settings("node/");
-  ASSERT_EQ(rows->size(), 1u);
-  EXPECT_EQ((*rows)[0].blob, "new");
-}
-
-TEST(Store, CommitsManyJobsTogetherOrNone) {
-  auto store = open_sqlite({.path = ":memory:"});
-  EXPECT_FALSE((*store)->commit_all({batch_of("a", "first", 1, "r1"), batch_of("b", "second", 1, "r1")}).ok());
-  EXPECT_TRUE((*store)->jobs()->empty());  // The second answer to one request.
-  ASSERT_TRUE((*store)->commit_all({batch_of("a", "first", 1, "r1"), batch_of("b", "second", 1, "r2")}).ok());
-  EXPECT_EQ((*store)->jobs()->size(), 2u);
-  EXPECT_EQ((*store)->events("b", 0, 10)->size(), 1u);
-}
-
-TEST(Store, OpensWhatAnOlderProgramWrote) {
-  Scratch scratch;
-  const std::string path = scratch.path("db");
-  { ASSERT_TRUE((*open_sqlite({.path = path}))->commit(batch_of("a", "kept", 1, "r1")).ok()); }
-  sqlite3* database = nullptr;
-  ASSERT_EQ(sqlite3_open(path.c_str(), &database), SQLITE_OK);
-  ASSERT_EQ(sqlite3_exec(database, "DROP TABLE settings; UPDATE schema SET version=1", nullptr, nullptr, nullptr),
-            SQLITE_OK);
-  sqlite3_close(database);
-  for (int i = 0; i < 2; ++i) {
-    auto store = open_sqlite({.path = path});
-    ASSERT_TRUE(store.ok()) << store.status();
-    EXPECT_EQ((*store)->jobs()->at(0).blob, "kept");
-    Batch batch;
-    batch.settings = {{"k", "v"}};
-    EXPECT_TRUE((*store)->commit(batch).ok());
-    EXPECT_EQ((*store)->settings("")->size(), 1u);
-  }
-}
-
-TEST(Store, CommitsAllOrNothing) {
-  auto store = open_sqlite({.path = ":memory:"});
   ASSERT_TRUE((*store)->commit(batch_of("a", "first", 1, "r1")).ok());
-  // The same event sequence again: the batch must leave no trace, its new job blob neither.
-  EXPECT_FALSE((*store)->commit(batch_of("a", "changed", 1, "r2")).ok());
   EXPECT_EQ((*store)->jobs()->at(0).blob, "first");
-  EXPECT_FALSE((*store)->answer("r2").value().has_value());
-  EXPECT_TRUE((*store)->commit(batch_of("a", "changed", 2, "r2")).ok());
-}
-
-TEST(Store, ThinsStepEventsOnly) {
-  auto store = open_sqlite({.path = ":memory:"});
-  Batch batch;
-  batch.job = {"a", ""};
-  batch.events.push_back({1, 0, "state"});
-  for (uint64_t step = 1; step <= 9; ++step) batch.events.push_back({step + 1, step, "step"});
-  ASSERT_TRUE((*store)->commit(batch).ok());
-  Batch thin;
-  thin.job = {"a", ""};
-  thin.step_stride = 4;
-  thin.erase_events = {5};  // Step 4.
-  ASSERT_TRUE((*store)->commit(thin).ok());
-  auto events = (*store)->events("a", 0, 100);
-  ASSERT_EQ(events->size(), 2u);
-  EXPECT_EQ((*events)[0].blob, "state");
-  EXPECT_EQ((*events)[1].step, 8u);
+  EXPECT_EQ((*store)->events("a", 0, 10)->size(), 1u);
 }
 
 // A child process dies at the failpoint; what it had acknowledged is there, the batch at hand wholly or not at all.
@@ -170,6 +75,118 @@ TEST_P(StoreCrash, LosesNothingAcknowledged) {
 
 INSTANTIATE_TEST_SUITE_P(Points, StoreCrash,
                          testing::Values(std::pair("begin", 2), std::pair("written", 2), std::pair("committed", 3)));
+
+// Four threads commit at once; the process dies in the middle of the n-th transaction. What any of them had
+// acknowledged is there, and no batch in part.
+void die_in_a_group(const std::string& path, const char* point, int acknowledged) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    std::atomic<int> transactions{0};
+    auto store = open_sqlite({.path = path, .failpoint = [&](const char* at) {
+                                if (std::strcmp(at, "begin") == 0) ++transactions;
+                                if (transactions > 4 && std::strcmp(at, point) == 0) _exit(42);
+                              }});
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < 4; ++thread) {
+      threads.emplace_back([&, thread] {
+        for (uint8_t i = 1; i < 100; ++i) {
+          const std::string job = "job" + std::to_string(thread);
+          if (!(*store)->commit(batch_of(job, std::to_string(i), i, job + " " + std::to_string(i))).ok()) _exit(1);
+          const uint8_t word[] = {static_cast<uint8_t>(thread), i};
+          if (write(acknowledged, word, sizeof word) != sizeof word) _exit(1);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_EQ(WEXITSTATUS(status), 42);
+}
+
+class GroupCrash : public testing::TestWithParam<const char*> {};
+
+TEST_P(GroupCrash, LosesNothingThatAnyThreadWasToldOf) {
+  Scratch scratch;
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  die_in_a_group(scratch.path("db"), GetParam(), ends[1]);
+  close(ends[1]);
+  std::map<int, int> told;
+  uint8_t word[2];
+  while (read(ends[0], word, sizeof word) == sizeof word) told[word[0]] = std::max<int>(told[word[0]], word[1]);
+  close(ends[0]);
+  auto store = open_sqlite({.path = scratch.path("db")});
+  ASSERT_TRUE(store.ok()) << store.status();
+  std::map<std::string, int> kept;
+  const auto rows = (*store)->jobs();
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  for (const JobRow& row : *rows) kept[row.id] = std::stoi(row.blob);
+  for (int thread = 0; thread < 4; ++thread) {
+    const std::string job = "job" + std::to_string(thread);
+    EXPECT_GE(kept[job], told[thread]) << job;
+    EXPECT_LE(kept[job], told[thread] + 1) << job;  // One was on its way.
+    EXPECT_EQ((*store)->events(job, 0, 1000)->size(), static_cast<size_t>(kept[job]));
+    EXPECT_EQ((*store)->next_line(job, 1, 0).value(), static_cast<uint64_t>(kept[job]));
+    EXPECT_FALSE((*store)->answer(job + " " + std::to_string(kept[job] + 1)).value().has_value());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Points, GroupCrash, testing::Values("begin", "written", "committed"));
+
+TEST(Store, ThreadsShareTransactions) {
+  Scratch scratch;
+  std::mutex mutex;
+  std::condition_variable changed;
+  size_t waiting = 0;
+  std::atomic<int> transactions{0};
+  // The first transaction waits until all others have come.
+  auto store = open_sqlite({.path = scratch.path("db"),
+                            .on_transaction = [&] { ++transactions; },
+                            .failpoint =
+                                [&](const char* at) {
+                                  if (std::strcmp(at, "begin") != 0) return;
+                                  std::unique_lock<std::mutex> hold(mutex);
+                                  changed.wait_for(hold, std::chrono::seconds(10), [&] { return waiting == 20; });
+                                }});
+  ASSERT_TRUE(store.ok()) << store.status();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 20; ++i) {
+    threads.emplace_back([&, i] {
+      {
+        std::lock_guard<std::mutex> hold(mutex);
+        ++waiting;
+        changed.notify_all();
+      }
+      EXPECT_TRUE((*store)->commit(batch_of("job" + std::to_string(i), "", 1, "r" + std::to_string(i))).ok());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LT(transactions.load(), 20);
+  EXPECT_EQ((*store)->jobs()->size(), 20u);
+}
+
+TEST(Store, OpensWhatAnOlderProgramWrote) {
+  Scratch scratch;
+  const std::string path = scratch.path("db");
+  { ASSERT_TRUE((*open_sqlite({.path = path}))->commit(batch_of("a", "kept", 1, "r1")).ok()); }
+  sqlite3* database = nullptr;
+  ASSERT_EQ(sqlite3_open(path.c_str(), &database), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(database, "DROP TABLE settings; UPDATE schema SET version=1", nullptr, nullptr, nullptr),
+            SQLITE_OK);
+  sqlite3_close(database);
+  for (int i = 0; i < 2; ++i) {
+    auto store = open_sqlite({.path = path});
+    ASSERT_TRUE(store.ok()) << store.status();
+    EXPECT_EQ((*store)->jobs()->at(0).blob, "kept");
+    Batch batch;
+    batch.settings = {{"k", "v"}};
+    EXPECT_TRUE((*store)->commit(batch).ok());
+    EXPECT_EQ((*store)->settings("")->size(), 1u);
+  }
+}
 
 TEST(Store, RefusesANewerSchema) {
   Scratch scratch;

@@ -1,6 +1,7 @@
 // One daemon, its ranks and the coordinator's wishes; see worker_recovery_test.cc for what happens when one of them
 // dies.
 #include <algorithm>
+#include <fstream>
 
 #include <gmock/gmock.h>
 
@@ -315,12 +316,21 @@ TEST_F(WorkerTest, HeartbeatsTellHowARankGetsOn) {
   EXPECT_LE(coordinator_.locked([](const Fake& fake) { return fake.heartbeats().size(); }), before + 8);
 }
 
+// A signal takes a moment.
+bool is_stopped(int pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string stat;
+  std::getline(file, stat);
+  return stat.find(") T ") != std::string::npos;
+}
+
 TEST_F(WorkerTest, AnswersForARankThatIsStopped) {
   start_worker();
   coordinator_.assign({assignment("flight step:1 hang")});
   ASSERT_TRUE(wait_events(1)) << log();
   const int pid = coordinator_.locked([](const Fake& fake) { return fake.status(1)->pid(); });
   kill(pid, SIGSTOP);
+  for (int i = 0; i < 1000 && !is_stopped(pid); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   v1::FlightWish wish, stranger;
   wish.set_job(kJob);
   wish.set_epoch(1);

@@ -63,8 +63,8 @@ TEST_P(ActivationsTest, SwigluAndItsDerivative) {
     Tensor x = tensor(GetParam(), {rows, 2 * width}, inputs(2 * rows * width));
     Tensor dy = tensor(GetParam(), {rows, width}, random(rows * width));
     Tensor y = filled(GetParam(), {rows, width}, 0), dx = filled(GetParam(), {rows, 2 * width}, 0);
-    ok(kernels().swiglu(stream(), x.in(), y.out()));
-    ok(kernels().swiglu_backward(stream(), dy.in(), x.in(), dx.out()));
+    ok(kernels().swiglu(stream(), x.in(), y.out(), Out()));
+    ok(kernels().swiglu_backward(stream(), dy.in(), x.in(), dx.out(), Out()));
     expect_close(y.values(), reference::swiglu(x.values(), width), rounded(GetParam()), "y");
     expect_close(dx.values(), reference::swiglu_backward(dy.values(), x.values(), width), rounded(GetParam()), "dx");
   }
@@ -77,9 +77,10 @@ TEST_F(ActivationsTest, Refusals) {
   expect_refused(kernels().gelu_backward(stream(), half.in(), y.in(), y.out(), InOut()), {"gelu_backward: dy", "bf16"});
   expect_refused(kernels().gelu_backward(stream(), y.in(), y.in(), y.out(), x.inout()),
                  {"gelu_backward: dbias", "[4, 6]", "[3]"});
-  expect_refused(kernels().swiglu(stream(), odd.in(), y.out()), {"swiglu: gate_up", "got 5", "even"});
-  expect_refused(kernels().swiglu(stream(), x.in(), half.out()), {"swiglu: y", "bf16", "as gate_up"});
-  expect_refused(kernels().swiglu_backward(stream(), x.in(), x.in(), x.out()), {"swiglu_backward: dy", "[4, 3]"});
+  expect_refused(kernels().swiglu(stream(), odd.in(), y.out(), Out()), {"swiglu: gate_up", "got 5", "even"});
+  expect_refused(kernels().swiglu(stream(), x.in(), half.out(), Out()), {"swiglu: y", "bf16", "as gate_up"});
+  expect_refused(kernels().swiglu_backward(stream(), x.in(), x.in(), x.out(), Out()),
+                 {"swiglu_backward: dy", "[4, 3]"});
 }
 
 }  // namespace

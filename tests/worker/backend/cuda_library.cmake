@@ -1,6 +1,6 @@
 if(TARGET telar_cuda_library)
   telar_test(cuda_library_test
-    SOURCES cuda/library_rig.cc cuda/linear_test.cc cuda/attention_test.cc cuda/nccl_communicator_test.cc
+    SOURCES cuda/library_rig.cc cuda/linear_test.cc cuda/fp8_products_test.cc cuda/attention_test.cc cuda/nccl_communicator_test.cc
       cuda/tuning_file_test.cc kernel_test.cc
     DEPS telar_cuda_library LABELS gpu TIMEOUT 300)
   telar_test(nccl_watchdog_test SOURCES cuda/nccl_watchdog_test.cc DEPS telar_cuda_library)  # Needs no GPU.

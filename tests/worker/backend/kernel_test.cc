@@ -19,6 +19,10 @@ Tensor::Tensor(Rig& rig, DType dtype, Shape shape, const Values& values) : rig_(
     } else if (dtype == DType::kF16) {
       const F16 value(static_cast<float>(values[i]));
       std::memcpy(&host[2 * i], &value, 2);
+    } else if (dtype == DType::kF8E4M3) {
+      host[i] = F8E4M3(static_cast<float>(values[i])).bits;
+    } else if (dtype == DType::kF8E5M2) {
+      host[i] = F8E5M2(static_cast<float>(values[i])).bits;
     } else if (dtype == DType::kI32) {
       const int32_t value = static_cast<int32_t>(values[i]);
       std::memcpy(&host[4 * i], &value, 4);
@@ -47,6 +51,14 @@ Values Tensor::values() const {
     } else if (view_.dtype == DType::kF16) {
       F16 value;
       std::memcpy(&value, &host[2 * i], 2);
+      values[i] = static_cast<float>(value);
+    } else if (view_.dtype == DType::kF8E4M3) {
+      F8E4M3 value;
+      value.bits = host[i];
+      values[i] = static_cast<float>(value);
+    } else if (view_.dtype == DType::kF8E5M2) {
+      F8E5M2 value;
+      value.bits = host[i];
       values[i] = static_cast<float>(value);
     } else if (view_.dtype == DType::kI32) {
       int32_t value = 0;

@@ -58,6 +58,7 @@ inline std::string name_of(const Layout& layout) {
   for (const uint32_t layers : layout.stage_layers) name += std::to_string(layers);
   for (const char* at = layout.schedule_text; *at != 0; ++at) name += std::isalnum(*at) ? std::string(1, *at) : "_";
   if (layout.precision == v1::BF16) name += "_bf16";
+  if (layout.precision == v1::FP8) name += "_fp8";
   if (layout.reduce == v1::BF16) name += "_reduce_bf16";
   if (layout.offload) name += "_offload";
   if (!layout.overlap) name += "_whole";
@@ -80,6 +81,10 @@ inline void describe(const std::string& name, v1::ModelSpec& model) {
     model.set_head_dim(6);
   }
   model.set_ffn(has("narrow") ? 9 : 37);
+  if (has("even")) {  // As FP8 needs them, and over two ranks.
+    model.set_hidden(64);
+    model.set_ffn(96);
+  }
   model.set_vocab(has("few_words") ? 9 : 67);
   model.set_tied_head(name == "gpt2" || has("tied"));
   if (has("bias")) model.set_qkv_bias(true);

@@ -77,8 +77,8 @@ absl::Status CpuKernels::gelu_backward(Stream&, In dy, In x, Out dx, InOut dbias
   return absl::OkStatus();
 }
 
-absl::Status CpuKernels::swiglu(Stream&, In gate_up, Out y) {
-  if (absl::Status status = check_swiglu(gate_up, y); !status.ok()) return status;
+absl::Status CpuKernels::swiglu(Stream& stream, In gate_up, Out y, Out amax) {
+  if (absl::Status status = check_swiglu(gate_up, y, amax); !status.ok()) return status;
   const int64_t width = y.cols();
   with_type(y.dtype, [&](auto type) {
     using T = decltype(type);
@@ -89,11 +89,11 @@ absl::Status CpuKernels::swiglu(Stream&, In gate_up, Out y) {
       }
     });
   });
-  return absl::OkStatus();
+  return amax.absent() ? absl::OkStatus() : this->amax(stream, In(y), amax);
 }
 
-absl::Status CpuKernels::swiglu_backward(Stream&, In dy, In gate_up, Out dgate_up) {
-  if (absl::Status status = check_swiglu_backward(dy, gate_up, dgate_up); !status.ok()) return status;
+absl::Status CpuKernels::swiglu_backward(Stream& stream, In dy, In gate_up, Out dgate_up, Out amax) {
+  if (absl::Status status = check_swiglu_backward(dy, gate_up, dgate_up, amax); !status.ok()) return status;
   const int64_t width = dy.cols();
   with_type(dy.dtype, [&](auto type) {
     using T = decltype(type);
@@ -105,7 +105,7 @@ absl::Status CpuKernels::swiglu_backward(Stream&, In dy, In gate_up, Out dgate_u
       }
     });
   });
-  return absl::OkStatus();
+  return amax.absent() ? absl::OkStatus() : this->amax(stream, In(dgate_up), amax);
 }
 
 }  // namespace telar::backend::cpu

@@ -1,5 +1,5 @@
 telar_library(telar_cpu_kernels
-  SOURCES kernels.cc parallel.cc memory_ops.cc random.cc embedding.cc linear.cc matmul.cc layer_norm.cc rms_norm.cc
+  SOURCES kernels.cc parallel.cc memory_ops.cc random.cc embedding.cc linear.cc fp8.cc matmul.cc layer_norm.cc rms_norm.cc
           activations.cc rope.cc attention.cc attention_backward.cc block_product.cc cross_entropy.cc optimizer.cc
   DEPS telar_backend OpenMP::OpenMP_CXX OneDnn::dnnl absl::status absl::strings)
 # Else no square root or conditional is vectorised. Nothing here reads errno or floating-point exceptions.

@@ -53,4 +53,10 @@ absl::Status CpuKernels::linear_wgrad(Stream&, In dy, In x, bool accumulate, InO
                       .accumulate = accumulate});
 }
 
+absl::Status CpuKernels::column_sums(Stream&, In x, InOut sums) {
+  if (absl::Status status = check_column_sums(x, sums); !status.ok()) return status;
+  add_column_sums(x, sums);
+  return absl::OkStatus();
+}
+
 }  // namespace telar::backend::cpu

@@ -34,6 +34,18 @@ TELAR_INLINE float load(F16 value) {
   return std::bit_cast<float>(widened | (static_cast<uint32_t>(value.bits & 0x8000u) << 16));
 }
 
+// F8's conversion, in the same way.
+template <int kExponent, int kFraction, uint8_t kMost>
+TELAR_INLINE float load(F8<kExponent, kFraction, kMost> value) {
+  constexpr uint32_t kUp = (254u - ((1u << (kExponent - 1)) - 1)) << 23;
+  const uint32_t magnitude = value.bits & 0x7fu, sign = static_cast<uint32_t>(value.bits & 0x80u) << 24;
+  const uint32_t finite =
+      std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude << (23 - kFraction)) * std::bit_cast<float>(kUp));
+  uint32_t widened = magnitude > kMost ? 0x7fc00000u : finite;
+  if constexpr (kFraction == 2) widened = magnitude == 0x7cu ? 0x7f800000u : widened;
+  return std::bit_cast<float>(widened | sign);
+}
+
 TELAR_INLINE void store(float value, float& to) { to = value; }
 // Bf16's constructor, written without a branch.
 TELAR_INLINE void store(float value, Bf16& to) {
@@ -53,6 +65,22 @@ TELAR_INLINE void store(float value, F16& to) {
   rounded = magnitude >= 0x477ff000u ? 0x7c00u : rounded;
   rounded = magnitude > 0x7f800000u ? quiet : rounded;
   to.bits = static_cast<uint16_t>(((raw >> 16) & 0x8000u) | rounded);
+}
+
+// F8's constructor, in the same way.
+template <int kExponent, int kFraction, uint8_t kMost>
+TELAR_INLINE void store(float value, F8<kExponent, kFraction, kMost>& to) {
+  constexpr uint32_t kBias = (1u << (kExponent - 1)) - 1, kUnits = (151u - kBias - kFraction) << 23;
+  constexpr int kDropped = 23 - kFraction;
+  const uint32_t raw = std::bit_cast<uint32_t>(value);
+  const uint32_t magnitude = raw & 0x7fffffffu;
+  const uint32_t subnormal =
+      std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + std::bit_cast<float>(kUnits)) - kUnits;
+  const uint32_t normal =
+      (magnitude - ((127u - kBias) << 23) + (1u << (kDropped - 1)) - 1 + ((magnitude >> kDropped) & 1u)) >> kDropped;
+  uint32_t rounded = magnitude >= ((128u - kBias) << 23) ? normal : subnormal;
+  rounded = rounded > kMost ? kMost : rounded;
+  to.bits = static_cast<uint8_t>(magnitude > 0x7f800000u ? 0x7fu : (((raw >> 24) & 0x80u) | rounded));
 }
 
 // Floats compared as integers: order-preserving for all but NaN, and a positive NaN is the largest. An integer maximum

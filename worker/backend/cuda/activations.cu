@@ -5,6 +5,7 @@
 #include "worker/backend/cuda/elementwise.cuh"
 #include "worker/backend/cuda/gelu.cuh"
 #include "worker/backend/cuda/gelu.h"
+#include "worker/backend/cuda/greatest.cuh"
 #include "worker/backend/cuda/pack.cuh"
 
 namespace telar::backend::cuda {
@@ -57,13 +58,13 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Block (x, y): row x, packs of columns [y kThreads, (y + 1) kThreads).
-template <bool kVector, typename T>
-__global__ void __launch_bounds__(kThreads) swiglu_kernel(const T* gate_up, int64_t width, T* y) {
+// Block (x, y): row x, packs of columns [y kThreads, (y + 1) kThreads). amax: see Greatest.
+template <bool kVector, bool kAmax, typename T>
+__global__ void __launch_bounds__(kThreads) swiglu_kernel(const T* gate_up, int64_t width, T* y, float* amax) {
   constexpr int kN = kPackSize<T>;
   const int64_t row = blockIdx.x;
   const int64_t at = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kN;
-  if (at >= width) return;
+  if (!kAmax && at >= width) return;  // Else all threads of the block have to come to its end.
   const T* gates = gate_up + row * 2 * width;
   const auto gate = load_pack<kVector, kN>(gates, at, width);
   const auto up = load_pack<kVector, kN>(gates + width, at, width);
@@ -73,17 +74,23 @@ __global__ void __launch_bounds__(kThreads) swiglu_kernel(const T* gate_up, int6
     const float g = gate.get(i);
     results[i] = g * sigmoid(g) * up.get(i);
   }
-  store_pack<kVector, kN>(y + row * width, at, width, rounded<T>(results));
+  const auto stored = rounded<T>(results);
+  store_pack<kVector, kN>(y + row * width, at, width, stored);
+  if constexpr (kAmax) {
+    Greatest<T> greatest;
+    greatest.take(stored);  // 0 from the end of the row on.
+    greatest.publish(amax);
+  }
 }
 
 // silu'(g) = s + g s (1 - s).
-template <bool kVector, typename T>
+template <bool kVector, bool kAmax, typename T>
 __global__ void __launch_bounds__(kThreads)
-    swiglu_backward_kernel(const T* dy, const T* gate_up, int64_t width, T* dgate_up) {
+    swiglu_backward_kernel(const T* dy, const T* gate_up, int64_t width, T* dgate_up, float* amax) {
   constexpr int kN = kPackSize<T>;
   const int64_t row = blockIdx.x;
   const int64_t at = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kN;
-  if (at >= width) return;
+  if (!kAmax && at >= width) return;
   const T* gates = gate_up + row * 2 * width;
   T* dgates = dgate_up + row * 2 * width;
   const auto d = load_pack<kVector, kN>(dy + row * width, at, width);
@@ -98,8 +105,15 @@ __global__ void __launch_bounds__(kThreads)
     dgate[i] = ds * up.get(i) * fmaf(g, rest, 1.0f);
     dup[i] = ds * g;
   }
-  store_pack<kVector, kN>(dgates, at, width, rounded<T>(dgate));
-  store_pack<kVector, kN>(dgates + width, at, width, rounded<T>(dup));
+  const auto stored_gate = rounded<T>(dgate), stored_up = rounded<T>(dup);
+  store_pack<kVector, kN>(dgates, at, width, stored_gate);
+  store_pack<kVector, kN>(dgates + width, at, width, stored_up);
+  if constexpr (kAmax) {
+    Greatest<T> greatest;
+    greatest.take(stored_gate);
+    greatest.take(stored_up);
+    greatest.publish(amax);
+  }
 }
 
 template <typename T>
@@ -147,24 +161,31 @@ absl::Status CudaKernels::gelu_backward(Stream& stream, In dy, In x, Out dx, InO
   return to_status(error, kOp);
 }
 
-absl::Status CudaKernels::swiglu(Stream& stream, In gate_up, Out y) {
-  if (absl::Status status = check_swiglu(gate_up, y); !status.ok()) return status;
+absl::Status CudaKernels::swiglu(Stream& stream, In gate_up, Out y, Out amax) {
+  if (absl::Status status = check_swiglu(gate_up, y, amax); !status.ok()) return status;
   const int64_t width = y.cols();
+  const cudaStream_t on = handle_of(stream);
+  if (absl::Status status = to_status(clear_greatest(on, amax), "swiglu: amax"); !status.ok()) return status;
   with_type(y.dtype, [&](auto type) {
     using T = decltype(type);
     constexpr int kN = kPackSize<T>;
     const T* from = source<T>(gate_up);
     T* to = target<T>(y);
     with_bool(width % kN == 0 && fits_packs<kN>(from) && fits_packs<kN>(to), [&](auto vector) {
-      swiglu_kernel<vector.value><<<swiglu_grid<T>(y.rows(), width), kThreads, 0, handle_of(stream)>>>(from, width, to);
+      with_bool(!amax.absent(), [&](auto finds_amax) {
+        swiglu_kernel<vector.value, finds_amax.value>
+            <<<swiglu_grid<T>(y.rows(), width), kThreads, 0, on>>>(from, width, to, target<float>(amax));
+      });
     });
   });
   return to_status(cudaGetLastError(), "swiglu");
 }
 
-absl::Status CudaKernels::swiglu_backward(Stream& stream, In dy, In gate_up, Out dgate_up) {
-  if (absl::Status status = check_swiglu_backward(dy, gate_up, dgate_up); !status.ok()) return status;
+absl::Status CudaKernels::swiglu_backward(Stream& stream, In dy, In gate_up, Out dgate_up, Out amax) {
+  if (absl::Status status = check_swiglu_backward(dy, gate_up, dgate_up, amax); !status.ok()) return status;
   const int64_t width = dy.cols();
+  const cudaStream_t on = handle_of(stream);
+  if (absl::Status status = to_status(clear_greatest(on, amax), "swiglu_backward: amax"); !status.ok()) return status;
   with_type(dy.dtype, [&](auto type) {
     using T = decltype(type);
     constexpr int kN = kPackSize<T>;
@@ -172,8 +193,10 @@ absl::Status CudaKernels::swiglu_backward(Stream& stream, In dy, In gate_up, Out
     T* to = target<T>(dgate_up);
     const bool fits = width % kN == 0 && fits_packs<kN>(d) && fits_packs<kN>(from) && fits_packs<kN>(to);
     with_bool(fits, [&](auto vector) {
-      swiglu_backward_kernel<vector.value>
-          <<<swiglu_grid<T>(dy.rows(), width), kThreads, 0, handle_of(stream)>>>(d, from, width, to);
+      with_bool(!amax.absent(), [&](auto finds_amax) {
+        swiglu_backward_kernel<vector.value, finds_amax.value>
+            <<<swiglu_grid<T>(dy.rows(), width), kThreads, 0, on>>>(d, from, width, to, target<float>(amax));
+      });
     });
   });
   return to_status(cudaGetLastError(), "swiglu_backward");

@@ -35,6 +35,13 @@ class CudaKernels final : public Kernels {
   absl::Status linear_gelu(Stream&, In x, In weight, In bias, Out before, Out after) override;
   absl::Status linear_dgrad(Stream&, In dy, In weight, Out dx) override;
   absl::Status linear_wgrad(Stream&, In dy, In x, bool accumulate, InOut dweight, InOut dbias) override;
+  absl::Status column_sums(Stream&, In x, InOut sums) override;
+
+  absl::Status amax(Stream&, In x, Out amax) override;
+  absl::Status quantize(Stream&, In x, In amax, Out rows, Out columns, Out inverse_scale) override;
+  // UNIMPLEMENTED on GPUs without FP8.
+  absl::Status fp8_product(Stream&, In a, In a_inverse, In b, In b_inverse, In bias, bool fast, Out y) override;
+  absl::Status fp8_wgrad(Stream&, In a, In a_inverse, In b, In b_inverse, bool accumulate, InOut dweight) override;
 
   // Rows of at most 16384 columns, in both norms; UNIMPLEMENTED above.
   absl::Status layer_norm(Stream&, In residual, In delta, In weight, In bias, float epsilon, Out sum, Out y, Out mean,
@@ -46,8 +53,8 @@ class CudaKernels final : public Kernels {
 
   absl::Status gelu(Stream&, In x, Out y) override;
   absl::Status gelu_backward(Stream&, In dy, In x, Out dx, InOut dbias) override;
-  absl::Status swiglu(Stream&, In gate_up, Out y) override;
-  absl::Status swiglu_backward(Stream&, In dy, In gate_up, Out dgate_up) override;
+  absl::Status swiglu(Stream&, In gate_up, Out y, Out amax) override;
+  absl::Status swiglu_backward(Stream&, In dy, In gate_up, Out dgate_up, Out amax) override;
 
   absl::Status rope(Stream&, const AttentionDims& dims, In table, In starts, InOut qkv) override;
   absl::Status rope_backward(Stream&, const AttentionDims& dims, In table, In starts, InOut dqkv) override;

@@ -18,6 +18,8 @@ class CudaLibraryOps final : public LibraryOps {
   absl::Status linear_gelu(Stream&, In x, In weight, In bias, Out before, Out after) override;
   absl::Status linear_dgrad(Stream&, In dy, In weight, Out dx) override;
   absl::Status linear_wgrad(Stream&, In dy, In x, bool accumulate, InOut dweight) override;
+  absl::Status fp8_product(Stream&, In a, In a_inverse, In b, In b_inverse, In bias, bool fast, Out y) override;
+  absl::Status fp8_wgrad(Stream&, In a, In a_inverse, In b, In b_inverse, bool accumulate, InOut dweight) override;
   absl::Status attention(Stream&, const AttentionDims&, In qkv, In starts, Out o, Out lse) override;
   absl::Status attention_backward(Stream&, const AttentionDims&, In qkv, In starts, In o, In lse, In d_o,
                                   Out dqkv) override;

@@ -335,6 +335,7 @@ void set_peaks(DeviceInfo& info) {
   info.peak_flops_f32 = 66.9e12;
   info.peak_flops_bf16 = 989.4e12;
   info.peak_flops_f16 = 989.4e12;
+  info.peak_flops_f8 = 1978.9e12;
 }
 
 }  // namespace
@@ -359,6 +360,7 @@ absl::StatusOr<std::unique_ptr<Device>> open_device(const DeviceOptions& options
                                  ": ", std::string(code.message())));
   }
   DeviceInfo info{.model = properties.name, .memory_bytes = properties.totalGlobalMem};
+  info.multiplies_fp8 = 10 * properties.major + properties.minor >= 89;
   set_peaks(info);
   auto kernels = create_kernels(options.index, options.deterministic);
   if (!kernels.ok()) return kernels.status();

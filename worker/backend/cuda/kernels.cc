@@ -26,13 +26,30 @@ absl::Status CudaKernels::linear_dgrad(Stream& stream, In dy, In weight, Out dx)
 absl::Status CudaKernels::linear_wgrad(Stream& stream, In dy, In x, bool accumulate, InOut dweight, InOut dbias) {
   if (absl::Status status = check_linear_wgrad(dy, x, dweight, dbias); !status.ok()) return status;
   if (!dbias.absent()) {
-    const ColumnSums sums = column_sums_of(dy);
-    const auto partials = workspaces_.get("linear_wgrad", handle_of(stream), sums.partial_bytes());
-    if (!partials.ok()) return partials.status();
-    const cudaError_t error = add_column_sums(handle_of(stream), sums, dy, reinterpret_cast<float*>(*partials), dbias);
-    if (absl::Status status = to_status(error, "linear_wgrad: dbias"); !status.ok()) return status;
+    if (absl::Status status = column_sums(stream, dy, dbias); !status.ok()) return status;
   }
   return library_->linear_wgrad(stream, dy, x, accumulate, dweight);
+}
+
+absl::Status CudaKernels::column_sums(Stream& stream, In x, InOut sums) {
+  if (absl::Status status = check_column_sums(x, sums); !status.ok()) return status;
+  const ColumnSums how = column_sums_of(x);
+  const auto partials = workspaces_.get("column_sums", handle_of(stream), how.partial_bytes());
+  if (!partials.ok()) return partials.status();
+  return to_status(add_column_sums(handle_of(stream), how, x, reinterpret_cast<float*>(*partials), sums),
+                   "column_sums");
+}
+
+absl::Status CudaKernels::fp8_product(Stream& stream, In a, In a_inverse, In b, In b_inverse, In bias, bool fast,
+                                      Out y) {
+  if (absl::Status status = check_fp8_product(a, a_inverse, b, b_inverse, bias, y); !status.ok()) return status;
+  return library_->fp8_product(stream, a, a_inverse, b, b_inverse, bias, fast, y);
+}
+
+absl::Status CudaKernels::fp8_wgrad(Stream& stream, In a, In a_inverse, In b, In b_inverse, bool accumulate,
+                                    InOut dweight) {
+  if (absl::Status status = check_fp8_wgrad(a, a_inverse, b, b_inverse, dweight); !status.ok()) return status;
+  return library_->fp8_wgrad(stream, a, a_inverse, b, b_inverse, accumulate, dweight);
 }
 
 absl::Status CudaKernels::attention(Stream& stream, const AttentionDims& dims, In qkv, In starts, Out o, Out lse) {

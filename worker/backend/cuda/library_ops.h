@@ -13,6 +13,8 @@ class LibraryOps {
   virtual absl::Status linear_dgrad(Stream&, In dy, In weight, Out dx) = 0;
   // dbias is not its business: CudaKernels computes it.
   virtual absl::Status linear_wgrad(Stream&, In dy, In x, bool accumulate, InOut dweight) = 0;
+  virtual absl::Status fp8_product(Stream&, In a, In a_inverse, In b, In b_inverse, In bias, bool fast, Out y) = 0;
+  virtual absl::Status fp8_wgrad(Stream&, In a, In a_inverse, In b, In b_inverse, bool accumulate, InOut dweight) = 0;
   virtual absl::Status attention(Stream&, const AttentionDims&, In qkv, In starts, Out o, Out lse) = 0;
   virtual absl::Status attention_backward(Stream&, const AttentionDims&, In qkv, In starts, In o, In lse, In d_o,
                                           Out dqkv) = 0;

@@ -65,4 +65,41 @@ absl::Status CudaLibraryOps::linear_wgrad(Stream& stream, In dy, In x, bool accu
                                             .accumulate = accumulate});
 }
 
+namespace {
+
+// y = a b^T, whose rows are those of a: by columns the product of b, transposed, and a, which is the one form that
+// tensor cores take FP8 in.
+Product fp8_of(const In& a, const In& a_inverse, const In& b, const In& b_inverse, const View& y) {
+  return {.m = b.rows(),
+          .n = a.rows(),
+          .k = a.cols(),
+          .transpose_a = true,
+          .a_type = b.dtype,
+          .b_type = a.dtype,
+          .d_type = y.dtype,
+          .a = b.data,
+          .b = a.data,
+          .d = y.data,
+          .a_scale = b_inverse.as<float>(),
+          .b_scale = a_inverse.as<float>()};
+}
+
+}  // namespace
+
+absl::Status CudaLibraryOps::fp8_product(Stream& stream, In a, In a_inverse, In b, In b_inverse, In bias, bool fast,
+                                         Out y) {
+  Product product = fp8_of(a, a_inverse, b, b_inverse, y);
+  product.bias = bias.data;
+  product.bias_type = bias.dtype;
+  product.fast = fast;
+  return products_->run(handle_of(stream), product);
+}
+
+absl::Status CudaLibraryOps::fp8_wgrad(Stream& stream, In a, In a_inverse, In b, In b_inverse, bool accumulate,
+                                       InOut dweight) {
+  Product product = fp8_of(a, a_inverse, b, b_inverse, dweight);
+  product.accumulate = accumulate;
+  return products_->run(handle_of(stream), product);
+}
+
 }  // namespace telar::backend::cuda

@@ -25,6 +25,8 @@ constexpr double kTuneFrom = 1 << 30;  // Multiply-adds; below, a product takes 
 
 cudaDataType vendor_type(DType dtype) {
   if (dtype == DType::kBF16) return CUDA_R_16BF;
+  if (dtype == DType::kF8E4M3) return CUDA_R_8F_E4M3;
+  if (dtype == DType::kF8E5M2) return CUDA_R_8F_E5M2;
   return dtype == DType::kF16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
@@ -37,6 +39,7 @@ int alignment_of(const void* pointer, DType dtype) {
 
 // Whether cuBLASLt multiplies these types at all.
 bool has_types(const Product& product) {
+  if (is_fp8(product.a_type)) return is_fp8(product.b_type);
   if (product.a_type != product.b_type) return false;
   if (product.a_type == DType::kF32 && product.d_type != DType::kF32) return false;
   return product.bias == nullptr || product.bias_type == product.d_type;
@@ -72,6 +75,23 @@ cublasLtEpilogue_t epilogue_of(const Product& product) {
     return product.bias == nullptr ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
   }
   return product.bias == nullptr ? CUBLASLT_EPILOGUE_DEFAULT : CUBLASLT_EPILOGUE_BIAS;
+}
+
+// The heuristic offers algorithms that then refuse pointers to scales that are not aligned.
+bool is_aligned_fp8(const Product& product) {
+  for (const void* pointer : {product.a, product.b, static_cast<const void*>(product.d),
+                              static_cast<const void*>(product.a_scale), static_cast<const void*>(product.b_scale)}) {
+    if (reinterpret_cast<uintptr_t>(pointer) % 16 != 0) return false;
+  }
+  return true;
+}
+
+absl::Status no_fp8(const Product& product) {
+  return absl::UnimplementedError(absl::StrCat(
+      "cuBLASLt has no product ", product.m, " x ", product.n, " x ", product.k, " of ",
+      std::string(name_of(product.a_type)), " and ", std::string(name_of(product.b_type)), " into ",
+      std::string(name_of(product.d_type)),
+      " here: it takes a GPU of compute capability 8.9 or later, and operands and ", "scales aligned to 16 bytes"));
 }
 
 struct Candidate {
@@ -173,15 +193,22 @@ struct Products::Plan : ProductDescription {
       status = set(op, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, vendor_type(product.bias_type));
     }
     if (status == 0 && product.before != nullptr) status = set(op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, product.m);
+    if (status == 0 && product.fast) status = set(op, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
     if (status == 0) status = point(product);
     return to_status(status, "cublasLtMatmulDescSetAttribute");
   }
-  // To the bias and `before` of the next call.
+  // To the bias, `before` and the scales of the next call.
   cublasStatus_t point(const Product& product) const {
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
     if (product.bias != nullptr) status = set(op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
     if (status == 0 && product.before != nullptr) {
       status = set(op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, product.before);
+    }
+    if (status == 0 && product.a_scale != nullptr) {
+      status = set(op, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, product.a_scale);
+    }
+    if (status == 0 && product.b_scale != nullptr) {
+      status = set(op, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, product.b_scale);
     }
     return status;
   }
@@ -215,9 +242,11 @@ absl::StatusOr<std::unique_ptr<Products>> Products::create(int device, bool dete
 
 std::string Products::Key::text() const {
   const auto sign = [](bool transposed) { return transposed ? "T" : "N"; };
-  return absl::StrCat(sign(transpose_a), sign(transpose_b), ",", m, "x", n, "x", k, ",", std::string(name_of(a_type)),
-                      ",", std::string(name_of(d_type)), accumulate ? ",accumulate" : "", biased ? ",bias" : "",
-                      gelu ? ",gelu" : "", ",align", a_alignment, "/", b_alignment, "/", d_alignment);
+  const std::string a(name_of(a_type)), b(name_of(b_type)), bias(name_of(bias_type));
+  return absl::StrCat(sign(transpose_a), sign(transpose_b), ",", m, "x", n, "x", k, ",", a == b ? a : a + "*" + b, ",",
+                      std::string(name_of(d_type)), accumulate ? ",accumulate" : "", biased ? ",bias" : "",
+                      biased && bias_type != d_type ? "-" + bias : "", gelu ? ",gelu" : "", fast ? ",fast" : "",
+                      ",align", a_alignment, "/", b_alignment, "/", d_alignment);
 }
 
 Products::Key Products::key_of(const Product& product) {
@@ -233,9 +262,11 @@ Products::Key Products::key_of(const Product& product) {
           .accumulate = product.accumulate,
           .biased = product.bias != nullptr,
           .gelu = product.before != nullptr,
+          .fast = product.fast,
           .a_type = product.a_type,
           .b_type = product.b_type,
           .d_type = product.d_type,
+          .bias_type = product.bias == nullptr ? DType::kF32 : product.bias_type,
           .a_alignment = alignment_of(product.a, product.a_type),
           .b_alignment = alignment_of(product.b, product.b_type),
           .d_alignment = d_alignment};
@@ -243,6 +274,7 @@ Products::Key Products::key_of(const Product& product) {
 
 absl::Status Products::run(cudaStream_t stream, const Product& product) {
   const bool has_gelu = product.before != nullptr;
+  if (is_fp8(product.a_type) && !is_aligned_fp8(product)) return no_fp8(product);
   if (has_types(product) && !rounds_twice(product) && (!has_gelu || fuses_gelu(product))) {
     const std::lock_guard lock(mutex_);
     absl::StatusOr<Plan*> plan = plan_for(stream, product);
@@ -254,6 +286,7 @@ absl::Status Products::run(cudaStream_t stream, const Product& product) {
                        absl::StrCat("cublasLtMatmul ", product.m, " x ", product.n, " x ", product.k));
     }
   }
+  if (is_fp8(product.a_type)) return no_fp8(product);
   if (!has_gelu) return to_status(launch_product(stream, product), "product");
   TELAR_RETURN_IF_ERROR(run(stream, without_gelu(product)));
   return to_status(launch_gelu(stream, product.d_type, product.m * product.n, product.before, product.d), "gelu");

@@ -10,6 +10,8 @@
 // A GELU is fused where that was measured to be faster than a kernel of its own and right to rounding, else apart, so
 // never without tuning or a file; TELAR_GELU=fused and =apart overrule that.
 //
+// FP8 products are what the library has for them or UNIMPLEMENTED; all their pointers are aligned to 16 bytes.
+//
 // f32 products are true f32, no TF32. Split sums are reduced in f32. What cuBLASLt has no algorithm for (mixed types,
 // some odd shapes of 16-bit types) goes to launch_product().
 #pragma once
@@ -46,8 +48,8 @@ class Products {
   // What two products share that one plan serves.
   struct Key {
     int64_t m, n, k;
-    bool transpose_a, transpose_b, accumulate, biased, gelu;
-    DType a_type, b_type, d_type;
+    bool transpose_a, transpose_b, accumulate, biased, gelu, fast;
+    DType a_type, b_type, d_type, bias_type;  // The last counts if `biased`.
     int a_alignment, b_alignment, d_alignment;
     auto operator<=>(const Key&) const = default;
     std::string text() const;

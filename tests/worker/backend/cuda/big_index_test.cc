@@ -75,13 +75,13 @@ TEST_F(CudaBigIndexTest, Activations) {
   View pairs = x, gradients = dx, small_pairs = small_x, half_dy = dy;
   pairs.shape = gradients.shape = {rows, width};
   const View y = uninitialized(kType, {rows, width / 2}), small_y = uninitialized(kType, {kLast, width / 2});
-  ok(kernels().swiglu(stream(), In(pairs), Out(y)));
-  ok(kernels().swiglu(stream(), In(small_pairs), Out(small_y)));
+  ok(kernels().swiglu(stream(), In(pairs), Out(y), Out()));
+  ok(kernels().swiglu(stream(), In(small_pairs), Out(small_y), Out()));
   expect_same(y, small_y, "swiglu");
   half_dy.shape = {rows, width / 2};
-  ok(kernels().swiglu_backward(stream(), In(half_dy), In(pairs), Out(gradients)));
+  ok(kernels().swiglu_backward(stream(), In(half_dy), In(pairs), Out(gradients), Out()));
   const View small_half_dy = copy_of_last(half_dy);
-  ok(kernels().swiglu_backward(stream(), In(small_half_dy), In(small_pairs), Out(small)));
+  ok(kernels().swiglu_backward(stream(), In(small_half_dy), In(small_pairs), Out(small), Out()));
   expect_same(gradients, small, "swiglu_backward");
 }
 

@@ -1,0 +1,54 @@
+// What the job manager is made of, and what it answers with beside the messages of the contract.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "server/jobs/queue.h"
+#include "telar/v1/jobs.pb.h"
+
+namespace telar::server::jobs {
+
+struct JobOptions {
+  std::string run_root;            // Run folders are <run_root>/<job id>.
+  std::string rendezvous_address;  // Where ranks reach the Rendezvous service; see set_rendezvous_address().
+  std::chrono::milliseconds heartbeat_interval{2'000};
+  std::chrono::milliseconds lease{10'000};
+  std::chrono::milliseconds stop_grace{15'000};        // From SIGTERM to SIGKILL, where the job does not say.
+  std::chrono::milliseconds receipt_deadline{60'000};  // From the last rank's end to the last node's receipt.
+  std::vector<QueueConfig> queues = {{.name = kDefaultQueue}};
+  std::chrono::milliseconds patience{300'000};       // See RoundInput.
+  std::chrono::milliseconds flight_patience{5'000};  // For the flight records of a gang that hangs.
+  std::chrono::milliseconds grow_after{300'000};     // A shrunk job runs at least so long before it starts larger.
+  std::vector<std::string> allowed_roots;            // What specs may name paths below; empty: anything.
+};
+
+// Told of what only counters keep. Called under the manager's lock: be quick, call nothing back.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void on_restart(v1::FailureClass cause) = 0;  // UNSPECIFIED: interrupted from outside.
+  virtual void on_placed(double queue_seconds) = 0;
+  virtual void on_hang(bool named) = 0;  // It is known which rank the others wait for.
+  virtual void on_straggler() = 0;       // A job has other slow ranks than before.
+};
+
+// A piece of a job's history.
+struct EventPage {
+  std::vector<v1::JobEvent> events;
+  v1::Job job;            // As of now.
+  bool complete = false;  // The job is terminal, and these are its last events.
+};
+
+// All jobs, for whoever counts.
+struct Census {
+  std::map<v1::Job::State, uint64_t> states;
+  std::vector<v1::Job> live;  // Not terminal.
+  std::vector<std::string> metrics_addresses;
+  // By name of a live job: the largest own time of a rank over the gang's median, where it is known.
+  std::map<std::string, double> straggler_ratios;
+};
+
+}  // namespace telar::server::jobs

@@ -1,0 +1,196 @@
+#include "server/store/etcd_client.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "etcd/rpc.grpc.pb.h"
+
+namespace telar::server::store {
+namespace {
+
+namespace pb = etcdserverpb;
+using std::chrono::milliseconds;
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr milliseconds kMostOfOneTry(1'000);  // Then another address is asked.
+constexpr milliseconds kRetryPause(50);
+constexpr int64_t kKeysAtOnce = 500;
+
+std::shared_ptr<grpc::Channel> dial_etcd(const std::string& endpoint) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 3'000);
+  arguments.SetMaxReceiveMessageSize(-1);
+  return grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), arguments);
+}
+
+// etcd refused for good: the same request would be refused again, and has had no effect.
+bool definite(const grpc::Status& status) {
+  switch (status.error_code()) {
+    case grpc::StatusCode::INVALID_ARGUMENT:
+    case grpc::StatusCode::NOT_FOUND:
+    case grpc::StatusCode::PERMISSION_DENIED:
+    case grpc::StatusCode::UNAUTHENTICATED:
+    case grpc::StatusCode::FAILED_PRECONDITION:
+    case grpc::StatusCode::OUT_OF_RANGE:
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return true;
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:  // Full; but not when it is only busy.
+      return status.error_message().find("too many requests") == std::string::npos;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+struct EtcdClient::Member {
+  explicit Member(const std::string& endpoint) : Member(dial_etcd(endpoint)) {}
+  explicit Member(const std::shared_ptr<grpc::Channel>& channel)
+      : kv(pb::KV::NewStub(channel)), lease(pb::Lease::NewStub(channel)) {}
+  const std::unique_ptr<pb::KV::Stub> kv;
+  const std::unique_ptr<pb::Lease::Stub> lease;
+};
+
+absl::StatusOr<std::vector<std::string>> etcd_endpoints(const std::string& url) {
+  constexpr const char* kScheme = "etcd://";
+  const std::string wanted = absl::StrCat("'", url, "' is not etcd://HOST:PORT[,HOST:PORT...]");
+  if (url.rfind(kScheme, 0) != 0) return absl::InvalidArgumentError(wanted);
+  const std::vector<std::string> endpoints = absl::StrSplit(url.substr(7), ',');
+  for (const std::string& endpoint : endpoints) {
+    const size_t colon = endpoint.rfind(':');
+    int port = 0;
+    const bool right = colon != std::string::npos && colon > 0 && absl::SimpleAtoi(endpoint.substr(colon + 1), &port) &&
+                       port > 0 && port <= 65535;
+    if (!right) return absl::InvalidArgumentError(absl::StrCat(wanted, ": '", endpoint, "'"));
+  }
+  return endpoints;
+}
+
+std::string end_of_prefix(std::string prefix) {
+  prefix.back() = static_cast<char>(prefix.back() + 1);  // Ours are text, which never ends in the largest byte.
+  return prefix;
+}
+
+EtcdClient::EtcdClient(std::vector<std::string> endpoints)
+    : name_(absl::StrCat("etcd://", absl::StrJoin(endpoints, ","))) {
+  for (const std::string& endpoint : endpoints) members_.push_back(std::make_unique<Member>(endpoint));
+}
+
+EtcdClient::~EtcdClient() = default;
+
+template <typename Response, typename Call>
+absl::StatusOr<Response> EtcdClient::attempt(Steady until, const char* doing, Call call) {
+  const size_t index = current_.load();
+  const auto left = std::clamp<SteadyClock::duration>(until - SteadyClock::now(), milliseconds(1), kMostOfOneTry);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + left);
+  // Else the call is over at once while there is no connection, and only a thread that waits in a call drives one on.
+  context.set_wait_for_ready(true);
+  Response response;
+  const grpc::Status status = call(*members_[index % members_.size()], &context, &response);
+  if (status.ok()) return response;
+  const std::string text = absl::StrCat("store ", name_, ": cannot ", doing, ": ", status.error_message());
+  if (definite(status)) return absl::Status(static_cast<absl::StatusCode>(status.error_code()), text);
+  size_t expected = index;
+  current_.compare_exchange_strong(expected, index + 1);
+  return absl::UnavailableError(text);
+}
+
+template <typename Response, typename Call>
+absl::StatusOr<Response> EtcdClient::retry(Steady until, const char* doing, Call call) {
+  while (true) {
+    auto response = attempt<Response>(until, doing, call);
+    if (!absl::IsUnavailable(response.status()) || SteadyClock::now() + kRetryPause >= until) return response;
+    std::this_thread::sleep_for(kRetryPause);
+  }
+}
+
+absl::StatusOr<pb::RangeResponse> EtcdClient::range(const pb::RangeRequest& request, Steady until) {
+  return retry<pb::RangeResponse>(
+      until, "read", [&](Member& member, auto* context, auto* out) { return member.kv->Range(context, request, out); });
+}
+
+absl::StatusOr<pb::TxnResponse> EtcdClient::txn(const pb::TxnRequest& request, Steady until) {
+  return retry<pb::TxnResponse>(
+      until, "write", [&](Member& member, auto* context, auto* out) { return member.kv->Txn(context, request, out); });
+}
+
+absl::StatusOr<pb::TxnResponse> EtcdClient::try_txn(const pb::TxnRequest& request, Steady until) {
+  return attempt<pb::TxnResponse>(
+      until, "write", [&](Member& member, auto* context, auto* out) { return member.kv->Txn(context, request, out); });
+}
+
+absl::StatusOr<pb::LeaseGrantResponse> EtcdClient::grant(std::chrono::seconds ttl, Steady until) {
+  pb::LeaseGrantRequest request;
+  request.set_ttl(ttl.count());
+  return retry<pb::LeaseGrantResponse>(until, "get a lease", [&](Member& member, auto* context, auto* out) {
+    return member.lease->LeaseGrant(context, request, out);
+  });
+}
+
+absl::Status EtcdClient::revoke(int64_t lease, Steady until) {
+  pb::LeaseRevokeRequest request;
+  request.set_id(lease);
+  return attempt<pb::LeaseRevokeResponse>(
+             until, "give a lease back",
+             [&](Member& member, auto* context, auto* out) { return member.lease->LeaseRevoke(context, request, out); })
+      .status();
+}
+
+absl::Status EtcdClient::compact(int64_t revision) {
+  pb::CompactionRequest request;
+  request.set_revision(revision);
+  return attempt<pb::CompactionResponse>(
+             SteadyClock::now() + kMostOfOneTry, "compact",
+             [&](Member& member, auto* context, auto* out) { return member.kv->Compact(context, request, out); })
+      .status();
+}
+
+absl::StatusOr<std::chrono::seconds> EtcdClient::try_keep_alive(int64_t lease, Steady until) {
+  pb::LeaseKeepAliveRequest request;
+  request.set_id(lease);
+  auto response = attempt<pb::LeaseKeepAliveResponse>(
+      until, "renew a lease", [&](Member& member, grpc::ClientContext* context, auto* out) {
+        auto stream = member.lease->LeaseKeepAlive(context);
+        const bool answered = stream->Write(request) && stream->WritesDone() && stream->Read(out);
+        if (answered) {
+          context->TryCancel();  // The rest of the stream is of no interest.
+          stream->Finish();
+          return grpc::Status::OK;
+        }
+        const grpc::Status status = stream->Finish();
+        return status.ok() ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "no answer") : status;
+      });
+  if (!response.ok()) return response.status();
+  return std::chrono::seconds(response->ttl());
+}
+
+absl::StatusOr<std::vector<pb::KeyValue>> EtcdClient::all(const std::string& prefix, std::chrono::seconds patience) {
+  std::vector<pb::KeyValue> found;
+  pb::RangeRequest request;
+  request.set_key(prefix);
+  request.set_range_end(end_of_prefix(prefix));
+  request.set_limit(kKeysAtOnce);
+  while (true) {
+    auto page = range(request, SteadyClock::now() + patience);
+    if (!page.ok()) return page.status();
+    for (pb::KeyValue& one : *page->mutable_kvs()) found.push_back(std::move(one));
+    if (!page->more()) return found;
+    request.set_revision(page->header().revision());
+    request.set_key(found.back().key() + '\0');
+  }
+}
+
+}  // namespace telar::server::store

@@ -1,0 +1,261 @@
+// Changes that are on their way to the store: nobody sees them early, nobody waits for another job's, none is lost.
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "tests/server/jobs/manager_fixture.h"
+
+namespace telar::server::jobs {
+namespace {
+
+using tests::small_spec;
+
+// The store of the fixture behind a gate that can be shut, and a fault.
+class GatedStore final : public store::Store {
+ public:
+  explicit GatedStore(store::Store* behind) : behind_(behind) {}
+
+  absl::Status commit(const store::Batch& batch) override {
+    absl::Status fault;
+    {
+      std::unique_lock<std::mutex> hold(mutex_);
+      ++waiting_;
+      changed_.notify_all();
+      changed_.wait(hold, [this] { return open_; });
+      --waiting_;
+      fault = fault_;
+    }
+    return fault.ok() ? behind_->commit(batch) : fault;
+  }
+  absl::Status commit_all(const std::vector<store::Batch>& batches) override { return behind_->commit_all(batches); }
+  absl::StatusOr<std::vector<store::JobRow>> jobs() override { return behind_->jobs(); }
+  absl::StatusOr<std::vector<store::EventRow>> events(const std::string& job, uint64_t after, int limit) override {
+    return behind_->events(job, after, limit);
+  }
+  absl::StatusOr<uint64_t> next_line(const std::string& job, uint64_t epoch, uint32_t rank) override {
+    return behind_->next_line(job, epoch, rank);
+  }
+  absl::StatusOr<std::optional<std::string>> answer(const std::string& request) override {
+    return behind_->answer(request);
+  }
+  absl::StatusOr<std::vector<store::SettingRow>> settings(const std::string& prefix) override {
+    return behind_->settings(prefix);
+  }
+
+  void shut() { set(false, absl::OkStatus()); }
+  void open(const absl::Status& fault = absl::OkStatus()) { set(true, fault); }
+  // Until so many commits are at the gate.
+  void wait_for(int count) {
+    std::unique_lock<std::mutex> hold(mutex_);
+    changed_.wait(hold, [&] { return waiting_ >= count; });
+  }
+
+ private:
+  void set(bool open, const absl::Status& fault) {
+    std::lock_guard<std::mutex> hold(mutex_);
+    open_ = open;
+    fault_ = fault;
+    changed_.notify_all();
+  }
+
+  store::Store* const behind_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = true;
+  absl::Status fault_;
+  int waiting_ = 0;
+};
+
+class PendingChanges : public tests::ManagerTest {
+ protected:
+  void SetUp() override {
+    tests::ManagerTest::SetUp();
+    gate_ = std::make_unique<GatedStore>(store_.get());
+    manager_ = *JobManager::open({.run_root = "/runs", .rendezvous_address = "127.0.0.1:7070"}, &clock_, gate_.get(),
+                                 &logs_, nullptr);
+  }
+  void TearDown() override { manager_.reset(); }
+
+  static v1::CreateJobRequest request(const std::string& id) {
+    v1::CreateJobRequest create;
+    *create.mutable_spec() = small_spec(1);
+    create.mutable_spec()->mutable_resources()->set_wait_for_capacity(true);
+    create.set_request_id(id);
+    return create;
+  }
+
+  std::unique_ptr<GatedStore> gate_;
+};
+
+TEST_F(PendingChanges, ASubmitIsSeenOnceItIsStoredAndHoldsNobodyUp) {
+  gate_->shut();
+  std::vector<std::thread> submits;
+  for (int i = 0; i < 3; ++i) {
+    submits.emplace_back([&, i] { EXPECT_TRUE(manager_->create(request("r" + std::to_string(i))).ok()); });
+  }
+  gate_->wait_for(3);  // All at once: none waits for another.
+  EXPECT_EQ(manager_->list({})->jobs_size(), 0);
+  manager_->tick();
+  gate_->open();
+  for (std::thread& submit : submits) submit.join();
+  EXPECT_EQ(manager_->list({})->jobs_size(), 3);
+  open();
+  EXPECT_EQ(manager_->list({})->jobs_size(), 3);
+}
+
+TEST_F(PendingChanges, ARepeatedSubmitWaitsForTheFirst) {
+  gate_->shut();
+  absl::StatusOr<v1::Job> first, again;
+  std::thread one([&] { first = manager_->create(request("r")); });
+  gate_->wait_for(1);
+  std::thread two([&] { again = manager_->create(request("r")); });
+  gate_->open();
+  one.join();
+  two.join();
+  ASSERT_TRUE(first.ok() && again.ok()) << first.status() << again.status();
+  EXPECT_EQ(first->SerializeAsString(), again->SerializeAsString());
+  EXPECT_EQ(manager_->list({})->jobs_size(), 1);
+}
+
+TEST_F(PendingChanges, EqualRequestsAtOnceMakeOneJob) {
+  constexpr int kThreads = 8, kRequests = 20;
+  std::vector<std::map<int, std::string>> answers(kThreads);
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (int i = 0; i < kRequests; ++i) {
+        const auto job = manager_->create(request(std::to_string(i)));
+        ASSERT_TRUE(job.ok()) << job.status();
+        answers[static_cast<size_t>(thread)][i] = job->SerializeAsString();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& answer : answers) EXPECT_EQ(answer, answers[0]);
+  EXPECT_EQ(manager_->list({})->jobs_size(), kRequests);
+}
+
+TEST_F(PendingChanges, WhatCannotBeStoredNeverWas) {
+  gate_->shut();
+  absl::Status status;
+  std::thread submit([&] { status = manager_->create(request("r")).status(); });
+  gate_->wait_for(1);
+  gate_->open(absl::ResourceExhaustedError("disk full"));
+  submit.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(manager_->list({})->jobs_size(), 0);
+  gate_->open();
+  EXPECT_TRUE(manager_->create(request("r")).ok());
+  EXPECT_EQ(manager_->list({})->jobs_size(), 1);
+}
+
+TEST_F(PendingChanges, AStoreThatAnotherOneTookOverIsToBeAskedElsewhere) {
+  gate_->open(absl::FailedPreconditionError("leads no more"));
+  const absl::Status status = manager_->create(request("r")).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(reason(status), "NOT_LEADER");
+}
+
+TEST_F(PendingChanges, ChangesOfOneJobComeOneAfterTheOther) {
+  const std::string name = running(small_spec(1));
+  gate_->shut();
+  std::thread reporting([&] { EXPECT_TRUE(report(name, 1, 0, {step_event(1, 5), step_event(2, 4)}).ok()); });
+  gate_->wait_for(1);
+  EXPECT_EQ(get(name).progress().step(), 0u);
+  std::thread cancelling([&] { EXPECT_TRUE(cancel(name).ok()); });
+  gate_->open();
+  reporting.join();
+  cancelling.join();
+  EXPECT_EQ(get(name).progress().step(), 2u);
+  EXPECT_EQ(state(name), "CANCELLING");
+  open();
+  EXPECT_EQ(get(name).progress().step(), 2u);
+  EXPECT_EQ(state(name), "CANCELLING");
+}
+
+TEST_F(PendingChanges, WhoWaitsForAJobHoldsNobodyElseUp) {
+  const std::string name = running(small_spec(1));
+  gate_->shut();
+  std::thread reporting([&] { EXPECT_TRUE(report(name, 1, 0, {step_event(1, 5)}).ok()); });
+  gate_->wait_for(1);
+  std::vector<std::thread> waiting;  // All for that report.
+  waiting.emplace_back([&] { EXPECT_TRUE(worker_of(name).beat(*manager_).ok()); });
+  waiting.emplace_back([&] { EXPECT_TRUE(report(name, 1, 1, {step_event(2, 5)}).ok()); });
+  waiting.emplace_back([&] { EXPECT_TRUE(manager_->put_key(name, 1, "k", "v").ok()); });
+  waiting.emplace_back([&] { EXPECT_TRUE(manager_->commit_checkpoint(name, 1, 1).ok()); });
+  for (int i = 0; i < 5; ++i) manager_->tick();
+  EXPECT_EQ(get(name).progress().step(), 0u);
+  std::thread submitting([&] { EXPECT_TRUE(manager_->create(request("r")).ok()); });
+  gate_->wait_for(2);
+  gate_->open();
+  reporting.join();
+  submitting.join();
+  for (std::thread& thread : waiting) thread.join();
+  EXPECT_EQ(get(name).progress().step(), 2u);
+  EXPECT_EQ(manager_->keys(name, 1)->at("k"), "v");
+  EXPECT_EQ((*manager_->last_commit(name, 1))->step, 1u);
+}
+
+TEST_F(PendingChanges, ARoundOfTheSchedulerTakesInWhatIsOnItsWay) {
+  const std::string name = running(small_spec(1));
+  worker_of(name).finish_all();
+  gate_->shut();
+  std::thread beating([&] { EXPECT_TRUE(worker_of(name).beat(*manager_).ok()); });
+  gate_->wait_for(1);
+  EXPECT_EQ(state(name), "RUNNING");
+  clock_.advance(std::chrono::seconds(100));
+  std::thread ticking([&] { manager_->tick(); });  // Every lease is over, but the rank had ended before.
+  gate_->open();
+  beating.join();
+  ticking.join();
+  EXPECT_EQ(state(name), "SUCCEEDED");
+}
+
+TEST_F(PendingChanges, ManyThreadsOnManyJobs) {
+  constexpr int kThreads = 4, kJobs = 10;
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (int i = 0; i < kJobs; ++i) {
+        const std::string id = std::to_string(thread) + "-" + std::to_string(i);
+        const auto job = manager_->create(request(id));
+        ASSERT_TRUE(job.ok()) << job.status();
+        ASSERT_TRUE(manager_->get(job->name()).ok());  // One's own submit is seen at once.
+        if (i % 2 == 0) {
+          EXPECT_TRUE(cancel(job->name(), "cancel" + id).ok());
+        }
+      }
+    });
+  }
+  std::thread lists([&] {
+    for (int i = 0; i < 50; ++i) EXPECT_TRUE(manager_->list({}).ok());
+  });
+  for (std::thread& thread : threads) thread.join();
+  lists.join();
+  v1::ListJobsRequest queued;
+  queued.add_states(v1::Job::QUEUED);
+  EXPECT_EQ(manager_->list(queued)->jobs_size(), kThreads * kJobs / 2);
+  const std::string before = manager_->list({})->SerializeAsString();
+  open();
+  EXPECT_EQ(manager_->list({})->SerializeAsString(), before);
+}
+
+TEST_F(PendingChanges, PagesOfAListCoverEveryJobOnce) {
+  std::set<std::string> names;
+  for (int i = 0; i < 130; ++i) names.insert(manager_->create(request(std::to_string(i)))->name());
+  for (const int page_size : {1, 49, 50, 51, 130, 1000}) {
+    v1::ListJobsRequest page;
+    page.set_page_size(page_size);
+    std::multiset<std::string> found;
+    do {
+      const v1::ListJobsResponse response = manager_->list(page).value();
+      ASSERT_LE(response.jobs_size(), page_size);
+      for (const v1::Job& job : response.jobs()) found.insert(job.name());
+      page.set_page_token(response.next_page_token());
+    } while (!page.page_token().empty());
+    EXPECT_EQ(found, std::multiset<std::string>(names.begin(), names.end())) << page_size;
+  }
+}
+
+}  // namespace
+}  // namespace telar::server::jobs

@@ -1,0 +1,67 @@
+// Which coordinator a worker obeys.
+#include "worker/agent/coordinator_link.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "tests/fakes/fake_coordinator.h"
+
+namespace telar::agent {
+namespace {
+
+class CoordinatorLinkTest : public testing::Test {
+ protected:
+  v1::RegisterNodeRequest self() {
+    v1::RegisterNodeRequest request;
+    request.set_node("a");
+    request.set_incarnation("1");
+    return request;
+  }
+  // A coordinator of that term comes up where the one before was.
+  void next_leader(uint64_t term) {
+    fake_.stop();
+    heartbeats_ = fake_.locked([](const auto& fake) { return fake.heartbeats().size(); });
+    fake_.set_term(term);
+    fake_.assign({});
+    ++version_;  // An answer of the one before may come late.
+    fake_.start();
+  }
+  bool told(CoordinatorLink& link) {  // So many heartbeats that an answer must have come.
+    const size_t wanted = heartbeats_ + 3;
+    const auto heard = [wanted](const auto& fake) { return fake.heartbeats().size() >= wanted; };
+    for (int i = 0; i < 1000; ++i) {
+      link.set_status({});  // As the daemon does, round by round: nothing is said before it after a registration.
+      if (fake_.wait(heard, std::chrono::milliseconds(20))) return true;
+    }
+    return false;
+  }
+
+  fakes::FakeCoordinator fake_;
+  prometheus::Registry registry_;
+  metrics::DaemonMetrics metrics_{registry_, "1", "a"};
+  std::atomic<uint64_t> obeyed_{0};  // Version of the newest answer that was handed on.
+  uint64_t version_ = 1;             // That the fake gives out.
+  size_t heartbeats_ = 0;
+};
+
+TEST_F(CoordinatorLinkTest, NoLeaderOfBeforeIsObeyed) {
+  fake_.set_term(5);
+  CoordinatorLink link(
+      fake_.address(), self(), &metrics_, [this](const v1::HeartbeatResponse& answer) { obeyed_ = answer.version(); },
+      [] {});
+  link.start();
+  ASSERT_TRUE(told(link));
+  EXPECT_EQ(obeyed_, version_);
+
+  next_leader(4);
+  ASSERT_TRUE(told(link));
+  EXPECT_LT(obeyed_, version_);
+
+  next_leader(6);
+  ASSERT_TRUE(told(link));
+  EXPECT_EQ(obeyed_, version_);
+}
+
+}  // namespace
+}  // namespace telar::agent

@@ -1,0 +1,162 @@
+// What the programs of an FP8 job do how often.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "worker/engine/plan.h"
+#include "worker/plan/programs.h"
+#include "worker/plan/resolve.h"
+
+namespace telar::plan {
+namespace {
+
+using backend::Kernels;
+using engine::KernelId;
+using engine::Op;
+using engine::Program;
+
+constexpr int kDepth = 4, kProducts = 4, kRounds = 3;  // Layers, products of one, micro-batches.
+
+v1::JobSpec fp8_job(uint32_t replicas = 1, uint32_t zero_stage = 0) {
+  v1::JobSpec spec;
+  spec.set_name("x");
+  spec.mutable_model()->set_preset("gpt2-124m");
+  spec.mutable_model()->set_layers(kDepth);
+  spec.mutable_data()->add_train("/x");
+  spec.mutable_batch()->set_global(kRounds * replicas);
+  spec.mutable_batch()->set_micro(1);
+  spec.mutable_batch()->set_sequence_length(1024);
+  spec.mutable_schedule()->set_steps(1);
+  spec.mutable_resources()->set_devices(replicas);
+  spec.mutable_parallel()->set_zero_stage(zero_stage);
+  spec.mutable_precision()->set_compute(v1::FP8);
+  return spec;
+}
+
+RunShape fp8_shape(v1::JobSpec spec) {
+  EXPECT_THAT(resolve(spec, v1::ResourceSpec::GPU), ::testing::IsEmpty());
+  return run_shape(spec, parallel::Mesh::of_rank(0, static_cast<int>(spec.parallel().data()), 1,
+                                                 static_cast<int>(spec.parallel().tensor())));
+}
+
+template <typename Method>
+std::vector<const Op*> ops_calling(const Program& program, Method method, const std::string& part = "") {
+  std::vector<const Op*> found;
+  for (const Op& op : program.ops()) {
+    if (op.kernel == KernelId(method) && op.name.find(part) != std::string::npos) found.push_back(&op);
+  }
+  return found;
+}
+
+uint64_t fp8_activation_bytes(const RunShape& run) {
+  const auto plan = engine::plan(record_train(run)->program);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return plan->arena_bytes[static_cast<size_t>(engine::MemoryClass::kActivations)];
+}
+
+TEST(Fp8Programs, EachWeightIsQuantisedOnceAStepAndAllElseOnceAMicroBatch) {
+  const auto train = record_train(fp8_shape(fp8_job()));
+  ASSERT_TRUE(engine::plan(train->program).ok());
+  EXPECT_EQ(ops_calling(train->program, &Kernels::quantize, ".weight.quantize").size(), kDepth * kProducts);
+  EXPECT_EQ(ops_calling(train->program, &Kernels::quantize, ".x.quantize").size(), kRounds * kDepth * kProducts);
+  EXPECT_EQ(ops_calling(train->program, &Kernels::quantize, ".dy.quantize").size(), kRounds * kDepth * kProducts);
+  EXPECT_EQ(ops_calling(train->program, &Kernels::fp8_product).size(), 2 * kRounds * kDepth * kProducts);
+  EXPECT_EQ(ops_calling(train->program, &Kernels::fp8_wgrad).size(), kRounds * kDepth * kProducts);
+  EXPECT_TRUE(ops_calling(train->program, &Kernels::linear, "layers.").empty());
+  for (const Op* product : ops_calling(train->program, &Kernels::fp8_product)) {
+    EXPECT_EQ(product->switches, product->name.ends_with(".dgrad") ? "0" : "1") << product->name;  // Fast.
+  }
+}
+
+TEST(Fp8Programs, WithZeroThreeWeightsAreQuantisedBehindTheirGather) {
+  const auto train = record_train(fp8_shape(fp8_job(2, 3)));
+  ASSERT_TRUE(engine::plan(train->program).ok());
+  // Once a forward and once a backward, each the copy that it reads; less where the pass turns round.
+  const auto quantized = ops_calling(train->program, &Kernels::quantize, ".weight.quantize");
+  EXPECT_LE(quantized.size(), 2u * kRounds * kDepth * kProducts);
+  EXPECT_GT(quantized.size(), 1u * kRounds * kDepth * kProducts);
+  for (const Op* op : quantized) {
+    EXPECT_EQ(op->accesses.size(), 4u) << op->name << " makes more than one copy";
+  }
+}
+
+TEST(Fp8Programs, ForwardsAloneMakeNoTransposedCopies) {
+  const RunShape run = fp8_shape(fp8_job());
+  for (const Op* op : ops_calling(record_eval(run)->program, &Kernels::quantize)) {
+    EXPECT_EQ(op->accesses.size(), 4u) << op->name;
+  }
+  const auto logits = record_logits(run);
+  EXPECT_TRUE(engine::plan(logits->program).ok());
+  EXPECT_EQ(ops_calling(logits->program, &Kernels::fp8_product).size(), kDepth * kProducts);
+}
+
+TEST(Fp8Programs, LayersThatAreKeptMultiplyInBf16) {
+  v1::JobSpec spec = fp8_job();
+  spec.mutable_precision()->add_keep_bf16("first");
+  spec.mutable_precision()->add_keep_bf16("2");
+  const auto train = record_train(fp8_shape(spec));
+  for (const std::string layer : {"layers.0.", "layers.2."}) {
+    EXPECT_TRUE(ops_calling(train->program, &Kernels::fp8_product, layer).empty());
+    EXPECT_EQ(ops_calling(train->program, &Kernels::linear_wgrad, layer).size(), kRounds * kProducts);
+  }
+  for (const std::string layer : {"layers.1.", "layers.3."}) {
+    EXPECT_EQ(ops_calling(train->program, &Kernels::fp8_wgrad, layer).size(), kRounds * kProducts);
+    EXPECT_TRUE(ops_calling(train->program, &Kernels::linear_wgrad, layer).empty());
+  }
+}
+
+TEST(Fp8Programs, TensorRanksGatherBytesBesideTheProduct) {
+  v1::JobSpec spec = fp8_job();
+  spec.mutable_resources()->set_devices(2);
+  spec.mutable_parallel()->set_tensor(2);
+  const auto train = record_train(fp8_shape(spec));
+  int gathered = 0, parts = 0;
+  for (const Op& op : train->program.ops()) {
+    if (op.name.find("qkv.x.gather") != std::string::npos && op.phase == engine::Phase::kTensorComm) {
+      gathered += op.comm->dtype == engine::DType::kF8E4M3;
+    }
+    parts += op.name.find("qkv.part") != std::string::npos;
+  }
+  EXPECT_GE(gathered, kRounds * kDepth);
+  EXPECT_GE(parts, 2 * kRounds * kDepth);
+}
+
+// Inputs' copies of a byte instead of inputs.
+TEST(Fp8Programs, KeepsLessThanBf16) {
+  v1::JobSpec bf16 = fp8_job();
+  bf16.mutable_precision()->set_compute(v1::BF16);
+  EXPECT_LT(fp8_activation_bytes(fp8_shape(fp8_job())), fp8_activation_bytes(fp8_shape(bf16)));
+}
+
+TEST(Fp8Programs, DevicesWithoutFp8AreRefused) {
+  backend::DeviceInfo device;
+  device.model = "An old one";
+  const absl::Status status = check_device(fp8_shape(fp8_job()), device);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("An old one; use bf16"));
+  device.multiplies_fp8 = true;
+  EXPECT_TRUE(check_device(fp8_shape(fp8_job()), device).ok());
+  v1::JobSpec bf16 = fp8_job();
+  bf16.mutable_precision()->set_compute(v1::BF16);
+  device.multiplies_fp8 = false;
+  EXPECT_TRUE(check_device(fp8_shape(bf16), device).ok());
+}
+
+TEST(Fp8Programs, PeakIsThatOfTheMixture) {
+  const RunShape run = fp8_shape(fp8_job());
+  backend::DeviceInfo device;
+  device.peak_flops_bf16 = 1;
+  device.peak_flops_f8 = 2;
+  const double share = fp8_flops_share(run.spec);
+  EXPECT_GT(share, 0.2);
+  EXPECT_NEAR(peak_flops(run, device), 1 / (share / 2 + (1 - share)), 1e-12);
+  device.peak_flops_f8 = 0;
+  EXPECT_EQ(peak_flops(run, device), 0);
+  v1::JobSpec spec = run.spec;
+  spec.mutable_precision()->Clear();
+  spec.mutable_precision()->set_compute(v1::BF16);
+  EXPECT_EQ(peak_flops(fp8_shape(spec), device), 1);
+}
+
+}  // namespace
+}  // namespace telar::plan

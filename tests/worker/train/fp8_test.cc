@@ -1,0 +1,245 @@
+// Training in FP8, as the CPU emulates it: near bf16, the same bits where bf16 has them, and near itself over tensor
+// ranks. On a GPU, TELAR_BACKEND=cuda train_fp8_test --gtest_filter=*OneDevice*.
+#include <cstdlib>
+
+#include "tests/worker/train/layouts.h"
+#include "worker/backend/module.h"
+
+namespace telar::train {
+namespace {
+
+using testing::Batch;
+using testing::kGlobal;
+using testing::kSequence;
+using testing::Layout;
+using testing::Logical;
+using testing::Outcome;
+
+constexpr auto kNone = v1::MemorySpec::NONE, kSelective = v1::MemorySpec::SELECTIVE, kFull = v1::MemorySpec::FULL;
+constexpr int kFewSteps = 3, kManySteps = 50;
+
+Layout in(v1::Precision precision, Layout layout) {
+  layout.precision = precision;
+  return layout;
+}
+
+// Something to learn: three targets of four follow from the token before them.
+Batch rule_of(const v1::JobSpec& spec, int step) {
+  std::mt19937 random(static_cast<uint32_t>(step));
+  const uint32_t vocab = spec.model().vocab();
+  Batch batch;
+  for (uint32_t i = 0; i < kGlobal * kSequence; ++i) {
+    const uint32_t token = random() % vocab;
+    batch.inputs.push_back(static_cast<int32_t>(token));
+    batch.targets.push_back(static_cast<int32_t>(random() % 4 == 0 ? random() % vocab : (7 * token + 3) % vocab));
+  }
+  return batch;
+}
+
+absl::StatusOr<StepResult> step_of(Replica& replica, int step) {
+  const Batch batch = rule_of(replica.shape().spec, step);
+  return replica.train_step(static_cast<uint64_t>(step), testing::share(batch.inputs, replica),
+                            testing::share(batch.targets, replica), false);
+}
+
+std::vector<double> losses_of(const v1::JobSpec& spec, int steps) {
+  fakes::ThreadCommunicators communicators;
+  testing::RankOptions options = testing::options_of(communicators);
+  if (const char* backend = std::getenv("TELAR_BACKEND"); backend != nullptr) {
+    options.device = [backend](int) {
+      auto device = backend::open_device(backend, {.deterministic = true});
+      EXPECT_TRUE(device.ok()) << device.status();
+      if (!device.ok()) std::abort();
+      return *std::move(device);
+    };
+  }
+  std::vector<double> losses;
+  testing::on_all_ranks(spec, options, [&](int rank, Replica& replica) {
+    ASSERT_TRUE(replica.init().ok());
+    for (int step = 1; step <= steps; ++step) {
+      const auto result = step_of(replica, step);
+      ASSERT_TRUE(result.ok()) << result.status();
+      if (rank == 0) losses.push_back(result->loss);
+    }
+  });
+  return losses;
+}
+
+// Two micro-batches, and weights as models begin with: those of layouts.h are large and make a step's loss chaotic.
+v1::JobSpec learning_spec(v1::Precision precision, const char* model, uint32_t tensor = 1) {
+  Layout layout = in(precision, {model, tensor});
+  layout.micro = 8;
+  v1::JobSpec spec = testing::spec_of(layout);
+  spec.mutable_model()->set_init_stddev(0.02);
+  spec.mutable_optimizer()->set_learning_rate(1e-3);
+  return spec;
+}
+
+void expect_within(const std::vector<double>& got, const std::vector<double>& want, double relative) {
+  ASSERT_EQ(got.size(), static_cast<size_t>(kManySteps));
+  ASSERT_EQ(want.size(), got.size());
+  double worst = 0;
+  for (size_t i = 0; i < want.size(); ++i) worst = std::max(worst, std::abs(got[i] / want[i] - 1));
+  ::testing::Test::RecordProperty("worst", std::to_string(worst));
+  EXPECT_LT(worst, relative);
+  EXPECT_LT(want.back(), 0.85 * want.front()) << "nothing was learned";
+}
+
+class Fp8TrainingTest : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Models, Fp8TrainingTest, ::testing::Values("gpt2_even", "llama_even"),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+TEST_P(Fp8TrainingTest, FiftyStepsOfOneDeviceAreNearThoseInBf16) {
+  const std::vector<double> bf16 = losses_of(learning_spec(v1::BF16, GetParam()), kManySteps);
+  v1::JobSpec spec = learning_spec(v1::FP8, GetParam());
+  const std::vector<double> hybrid = losses_of(spec, kManySteps);
+  expect_within(hybrid, bf16, 2e-3);
+  EXPECT_NE(hybrid, bf16);
+  spec.mutable_precision()->set_fp8_gradients(v1::PrecisionSpec::E4M3);
+  const std::vector<double> e4m3 = losses_of(spec, kManySteps);
+  expect_within(e4m3, bf16, 2e-3);
+  EXPECT_NE(e4m3, hybrid);
+}
+
+// What tensor ranks round is another partial sum each, in bf16, as without FP8. Where such a difference of 2^-9 crosses
+// a border between two FP8 numbers it becomes one of their units, at most 2^-3 of the value; a tensor that is cut gets
+// the values of the whole (docs/fp8.md). So two ranks differ from one by no more than FP8 itself does from bf16.
+TEST_P(Fp8TrainingTest, TwoTensorRanksAreNearOne) {
+  const std::vector<double> one = losses_of(learning_spec(v1::FP8, GetParam()), kManySteps);
+  const std::vector<double> two = losses_of(learning_spec(v1::FP8, GetParam(), 2), kManySteps);
+  expect_within(two, one, 2e-3);
+  EXPECT_NEAR(two[0], one[0], 5e-4 * one[0]);
+}
+
+TEST_P(Fp8TrainingTest, KeptLayersOfOneDeviceAreThoseOfBf16) {
+  v1::JobSpec spec = testing::spec_of(in(v1::FP8, {GetParam()}));
+  const std::vector<double> bf16 = losses_of(testing::spec_of(in(v1::BF16, {GetParam()})), kFewSteps);
+  for (uint32_t layer = 0; layer < spec.model().layers(); ++layer) {
+    spec.mutable_precision()->add_keep_bf16(std::to_string(layer));
+  }
+  EXPECT_EQ(losses_of(spec, kFewSteps), bf16);
+  spec.mutable_precision()->clear_keep_bf16();
+  EXPECT_NE(losses_of(spec, kFewSteps), bf16);
+}
+
+Outcome& trained(Outcome& outcome, const Layout& layout) {
+  v1::JobSpec spec = testing::spec_of(layout);
+  spec.mutable_optimizer()->set_clip_norm(0);  // A norm depends on who sums what.
+  fakes::ThreadCommunicators communicators;
+  testing::run(spec, testing::options_of(communicators), kFewSteps, outcome);
+  return outcome;
+}
+
+void expect_same(const std::vector<Layout>& layouts) {
+  Outcome first;
+  trained(first, in(v1::FP8, layouts[0]));
+  for (size_t i = 1; i < layouts.size(); ++i) {
+    SCOPED_TRACE(name_of(layouts[i]) + " against " + name_of(layouts[0]));
+    Outcome other;
+    trained(other, in(v1::FP8, layouts[i]));
+    EXPECT_EQ(other.losses, first.losses);
+    EXPECT_TRUE(other.first_gradients == first.first_gradients);
+    EXPECT_TRUE(other.masters == first.masters);
+    EXPECT_FALSE(first.masters.tensors().empty());
+  }
+}
+
+Layout recomputing(v1::MemorySpec::Recompute recompute, Layout layout) {
+  layout.recompute = recompute;
+  return layout;
+}
+
+Layout offloading(Layout layout) {
+  layout.offload = true;
+  return layout;
+}
+
+TEST_P(Fp8TrainingTest, RecomputingAndOffloadingChangeNoBit) {
+  const char* const model = GetParam();
+  for (const Layout& layout : {Layout{model}, Layout{model, 2}, Layout{model, 1, 1, 2, 3}}) {
+    expect_same({recomputing(kNone, layout), recomputing(kSelective, layout), recomputing(kFull, layout),
+                 offloading(layout), offloading(recomputing(kSelective, layout))});
+  }
+}
+
+TEST_P(Fp8TrainingTest, ZeroStagesAndPrefetchChangeNoBit) {
+  const char* const model = GetParam();
+  expect_same({{model, 1, 1, 2, 0, 0, "", 0, 8},
+               {model, 1, 1, 2, 1, 0, "", 0, 8},
+               {model, 1, 1, 2, 2, 0, "", 0, 8},
+               {model, 1, 1, 2, 3, 0, "", 0, 8},
+               {model, 1, 1, 2, 3, 0, "", 0, 8, kNone, 0},
+               {model, 1, 1, 2, 3, 0, "", 0, 8, kFull, 3}});
+  expect_same({{model, 1, 1, 2, 2}, {model, 1, 1, 2, 3}});
+}
+
+TEST_P(Fp8TrainingTest, PipelinesChangeNoBit) {
+  const char* const model = GetParam();
+  if (testing::spec_of({model}).model().tied_head())
+    GTEST_SKIP() << "a tied table's gradients are summed in another order";
+  expect_same({{model},
+               {model, 1, 2, 1, 0, 0, "1f1b"},
+               {model, 1, 2, 1, 0, 0, "zb-h1"},
+               {model, 1, 2, 1, 0, 0, "zb-v", 2},
+               recomputing(kFull, {model, 1, 2, 1, 0, 0, "interleaved", 2})});
+}
+
+// Whole collectives against those that are cut up beside the products.
+TEST_P(Fp8TrainingTest, OverlappingTensorCollectivesChangesNoBit) {
+  Layout whole{GetParam(), 2};
+  whole.overlap = false;
+  expect_same({whole, {GetParam(), 2}});
+}
+
+// There is no state of scales: masters, moments and counts are all that a step depends on.
+TEST_P(Fp8TrainingTest, ResumesToTheBit) {
+  const v1::JobSpec spec = testing::spec_of(in(v1::FP8, {GetParam()}));
+  fakes::InProcessStore store;
+  const testing::Rank first = testing::make_rank(spec, store, 0, {}), second = testing::make_rank(spec, store, 0, {});
+  ASSERT_TRUE(first.replica->init().ok());
+  for (int step = 1; step <= kFewSteps; ++step) ASSERT_TRUE(step_of(*first.replica, step).ok());
+  const auto copy = [&](Replica::Kind kind) {
+    for (const parallel::Piece& piece : first.replica->pieces()) {
+      std::vector<float> values(static_cast<size_t>(piece.slice.count));
+      ASSERT_TRUE(first.replica->read(kind, piece, values).ok());
+      ASSERT_TRUE(second.replica->write(kind, piece, values).ok());
+    }
+  };
+  for (const Replica::Kind kind : {Replica::Kind::kMaster, Replica::Kind::kExpAvg, Replica::Kind::kExpAvgSq})
+    copy(kind);
+  std::vector<float> counts(backend::kStepStates);
+  ASSERT_TRUE(first.replica->read_step_state(counts).ok());
+  ASSERT_TRUE(second.replica->write_step_state(counts).ok());
+  ASSERT_TRUE(second.replica->masters_changed().ok());
+  for (int step = kFewSteps + 1; step <= 2 * kFewSteps; ++step) {
+    const auto want = step_of(*first.replica, step), got = step_of(*second.replica, step);
+    ASSERT_TRUE(want.ok() && got.ok());
+    EXPECT_EQ(got->loss, want->loss);
+    EXPECT_EQ(got->grad_norm, want->grad_norm);
+  }
+}
+
+// One weight that is not finite makes the whole matrix NaN, and with it the step, which is skipped.
+TEST_P(Fp8TrainingTest, StepsThatAreNotFiniteAreSkipped) {
+  const v1::JobSpec spec = testing::spec_of(in(v1::FP8, {GetParam()}));
+  for (const float odd : {HUGE_VALF, std::nanf("")}) {
+    fakes::InProcessStore store;
+    const testing::Rank rank = testing::make_rank(spec, store, 0, {});
+    ASSERT_TRUE(rank.replica->init().ok());
+    for (const parallel::Piece& piece : rank.replica->pieces()) {
+      if (testing::parameter_of(*rank.replica, piece).name != "layers.1.q.weight") continue;
+      std::vector<float> values(static_cast<size_t>(piece.slice.count));
+      ASSERT_TRUE(rank.replica->read(Replica::Kind::kMaster, piece, values).ok());
+      values[5] = odd;
+      ASSERT_TRUE(rank.replica->write(Replica::Kind::kMaster, piece, values).ok());
+    }
+    ASSERT_TRUE(rank.replica->masters_changed().ok());
+    const auto result = step_of(*rank.replica, 1);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_TRUE(result->skipped);
+    EXPECT_FALSE(std::isfinite(result->loss));
+  }
+}
+
+}  // namespace
+}  // namespace telar::train

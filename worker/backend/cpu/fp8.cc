@@ -1,0 +1,126 @@
+// FP8 by emulation: operands are rounded to the 8-bit types and widened again, exactly, for products in f32.
+#include "worker/backend/fp8.h"
+
+#include <algorithm>
+
+#include "worker/backend/check.h"
+#include "worker/backend/cpu/cpu_kernels.h"
+#include "worker/backend/cpu/parallel.h"
+#include "worker/backend/cpu/simd.h"
+
+namespace telar::backend::cpu {
+
+namespace {
+
+// Magnitudes compared as integers: NaN is above infinity, and that above all else.
+template <typename T>
+TELAR_SIMD int32_t greatest_magnitude(const T* x, int64_t n) {
+  int32_t greatest = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const int32_t magnitude = std::bit_cast<int32_t>(load(x[i])) & 0x7fffffff;
+    greatest = magnitude > greatest ? magnitude : greatest;
+  }
+  return greatest;
+}
+
+template <typename T, typename Q>
+TELAR_SIMD void quantize_row(const T* x, float scale, Q* q, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) store(load(x[i]) * scale, q[i]);
+}
+
+template <typename Q>
+TELAR_SIMD void dequantize_piece(const Q* q, float inverse, float* to, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) to[i] = load(q[i]) * inverse;
+}
+
+template <typename Visit>
+auto with_fp8_type(DType dtype, const Visit& visit) {
+  return dtype == DType::kF8E4M3 ? visit(F8E4M3()) : visit(F8E5M2());
+}
+
+// Rows [first, last), whose quantised values are at `rows`, as columns of `columns`.
+template <typename Q>
+void transpose_rows(const Q* rows, int64_t first, int64_t last, int64_t height, int64_t width, Q* columns) {
+  for (int64_t c = 0; c < width; ++c) {
+    for (int64_t t = first; t < last; ++t) columns[c * height + t] = rows[(t - first) * width + c];
+  }
+}
+
+Operand dequantized(const In& q, const In& inverse_scale, Scratch use) {
+  float* to = scratch(use, q.elements());
+  const float inverse = *inverse_scale.as<float>();
+  with_fp8_type(q.dtype, [&](auto type) {
+    const auto* from = q.as<decltype(type)>();
+    parallel_pieces(q.elements(), kElementPiece, [=](int64_t first, int64_t last) {
+      dequantize_piece(from + first, inverse, to + first, last - first);
+    });
+  });
+  return {reinterpret_cast<const std::byte*>(to), DType::kF32, q.cols(), 1};
+}
+
+Product product_of(const In& a, const In& a_inverse, const In& b, const In& b_inverse) {
+  Product product{.m = a.rows(),
+                  .n = b.rows(),
+                  .k = a.cols(),
+                  .a = dequantized(a, a_inverse, Scratch::kLeft),
+                  .b = dequantized(b, b_inverse, Scratch::kRight)};
+  std::swap(product.b.row_stride, product.b.column_stride);
+  return product;
+}
+
+}  // namespace
+
+absl::Status CpuKernels::amax(Stream&, In x, Out amax) {
+  if (absl::Status status = check_amax(x, amax); !status.ok()) return status;
+  const int64_t pieces = (x.elements() + kElementPiece - 1) / kElementPiece;
+  int32_t* partials = scratch<int32_t>(Scratch::kPartials, pieces);
+  with_type(x.dtype, [&](auto type) {
+    const auto* from = x.as<decltype(type)>();
+    parallel_pieces(x.elements(), kElementPiece, [=](int64_t first, int64_t last) {
+      partials[first / kElementPiece] = greatest_magnitude(from + first, last - first);
+    });
+  });
+  *amax.as<float>() = std::bit_cast<float>(*std::max_element(partials, partials + pieces));
+  return absl::OkStatus();
+}
+
+absl::Status CpuKernels::quantize(Stream&, In x, In amax, Out rows, Out columns, Out inverse_scale) {
+  if (absl::Status status = check_quantize(x, amax, rows, columns, inverse_scale); !status.ok()) return status;
+  const DType dtype = rows.absent() ? columns.dtype : rows.dtype;
+  const float scale = fp8_scale(*amax.as<float>(), dtype);
+  *inverse_scale.as<float>() = 1.0f / scale;
+  const int64_t height = x.rows(), width = x.cols();
+  with_type(x.dtype, [&](auto type) {
+    using T = decltype(type);
+    with_fp8_type(dtype, [&](auto quantized) {
+      using Q = decltype(quantized);
+      parallel_pieces(height, kRowPiece, [&](int64_t first, int64_t last) {
+        const int64_t n = (last - first) * width;
+        Q* to = rows.absent() ? scratch<Q>(Scratch::kRows, n) : rows.as<Q>() + first * width;
+        quantize_row(x.as<T>() + first * width, scale, to, n);
+        if (!columns.absent()) transpose_rows(to, first, last, height, width, columns.as<Q>());
+      });
+    });
+  });
+  return absl::OkStatus();
+}
+
+absl::Status CpuKernels::fp8_product(Stream&, In a, In a_inverse, In b, In b_inverse, In bias, bool, Out y) {
+  if (absl::Status status = check_fp8_product(a, a_inverse, b, b_inverse, bias, y); !status.ok()) return status;
+  Product product = product_of(a, a_inverse, b, b_inverse);
+  product.bias = bias.data;
+  product.bias_dtype = bias.dtype;
+  product.c = y.data;
+  product.c_dtype = y.dtype;
+  return matmul_.run(product);
+}
+
+absl::Status CpuKernels::fp8_wgrad(Stream&, In a, In a_inverse, In b, In b_inverse, bool accumulate, InOut dweight) {
+  if (absl::Status status = check_fp8_wgrad(a, a_inverse, b, b_inverse, dweight); !status.ok()) return status;
+  Product product = product_of(a, a_inverse, b, b_inverse);
+  product.c = dweight.data;
+  product.accumulate = accumulate;
+  return matmul_.run(product);
+}
+
+}  // namespace telar::backend::cpu

@@ -1,0 +1,203 @@
+#include "worker/backend/fp8.h"
+
+#include <cuda_fp8.h>
+
+#include <algorithm>
+
+#include "worker/backend/check.h"
+#include "worker/backend/cuda/cuda.h"
+#include "worker/backend/cuda/cuda_kernels.h"
+#include "worker/backend/cuda/greatest.cuh"
+#include "worker/backend/cuda/pack.cuh"
+
+namespace telar::backend::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// Grid-stride over packs, kLoads of them under way at a time.
+template <bool kVector, typename T>
+__global__ void __launch_bounds__(kThreads) amax_kernel(const T* x, int64_t elements, float* amax) {
+  constexpr int kN = kPackSize<T>, kLoads = 4;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads * kN;
+  Greatest<T> greatest;
+  for (int64_t at = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kN; at < elements;
+       at += kLoads * stride) {
+    Pack<T, kN> packs[kLoads];
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) packs[i] = load_pack<kVector, kN>(x, at + i * stride, elements);
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) greatest.take(packs[i]);
+  }
+  greatest.publish(amax);
+}
+
+// --- Quantizing ------------------------------------------------------------------------------------------------
+// A block has a tile of kTile x kTile, a thread kEach rows of it and, of those, two runs of kRun columns: so eight
+// threads in a row read and write the whole of 64 columns. The copy as it is goes out from registers. For the
+// transposed one, four rows' bytes of a column make a word of shared memory, and a column's words its 128 bytes.
+
+constexpr int kTile = 128, kRun = 8, kEach = 4;
+constexpr int kWords = kTile / kEach;  // Of a column.
+static_assert(kThreads / 8 * kEach == kTile && 2 * 8 * kRun == kTile);
+
+__device__ inline uint32_t four_bytes(const float (&values)[kRun], int first, float scale,
+                                      __nv_fp8_interpretation_t to) {
+  const float2 low = {values[first] * scale, values[first + 1] * scale};
+  const float2 high = {values[first + 2] * scale, values[first + 3] * scale};
+  return __nv_cvt_float2_to_fp8x2(low, __NV_SATFINITE, to) |
+         static_cast<uint32_t>(__nv_cvt_float2_to_fp8x2(high, __NV_SATFINITE, to)) << 16;
+}
+
+// Byte j of row i becomes byte i of row j.
+__device__ inline void transpose_bytes(uint32_t (&rows)[kEach]) {
+  const uint32_t even_01 = __byte_perm(rows[0], rows[1], 0x5140), odd_01 = __byte_perm(rows[0], rows[1], 0x7362);
+  const uint32_t even_23 = __byte_perm(rows[2], rows[3], 0x5140), odd_23 = __byte_perm(rows[2], rows[3], 0x7362);
+  rows[0] = __byte_perm(even_01, even_23, 0x5410);
+  rows[1] = __byte_perm(even_01, even_23, 0x7632);
+  rows[2] = __byte_perm(odd_01, odd_23, 0x5410);
+  rows[3] = __byte_perm(odd_01, odd_23, 0x7632);
+}
+
+// Which word of a column the rows `group` * kEach ... are in: so placed that the threads of a warp meet in no bank.
+__device__ inline int word_of(int column, int group) { return group ^ (column / kRun % 8 * 4); }
+
+// The first `left` bytes of `words`, or all if there are more.
+template <bool kVector, int kCount>
+__device__ void store_bytes(uint8_t* to, int64_t left, const uint32_t (&words)[kCount]) {
+  if constexpr (kVector && kCount == 2) {
+    *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
+  } else if constexpr (kVector) {
+    static_assert(kCount == 4);
+    *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4 * kCount; ++i) {
+      if (i < left) to[i] = static_cast<uint8_t>(words[i / 4] >> (8 * (i % 4)));
+    }
+  }
+}
+
+// Which tile a block has: bands of kBand columns of tiles, each row by row. So blocks that run beside each other read
+// long pieces of rows and write long pieces of columns.
+struct TilePlace {
+  int64_t column, row;
+};
+__device__ inline TilePlace tile_of(unsigned block, unsigned column_tiles, unsigned row_tiles) {
+  constexpr unsigned kBand = 8;
+  const unsigned first = block / (kBand * row_tiles) * kBand, width = min(kBand, column_tiles - first);
+  const unsigned of_band = block % (kBand * row_tiles);
+  return {first + of_band % width, of_band / width};
+}
+
+// `rows` and `columns` may be null.
+template <bool kVector, DType kTo, typename T>
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 4 : 2)
+    quantize_kernel(const T* x, const float* amax, int64_t height, int64_t width, unsigned column_tiles,
+                    unsigned row_tiles, uint8_t* rows, uint8_t* columns, float* inverse_scale) {
+  constexpr auto kInterpretation = kTo == DType::kF8E4M3 ? __NV_E4M3 : __NV_E5M2;
+  __shared__ __align__(16) uint32_t tile[kTile][kWords];
+  const int run = threadIdx.x % 8, group = threadIdx.x / 8;
+  const TilePlace place = tile_of(blockIdx.x, column_tiles, row_tiles);
+  const int64_t first_column = place.column * kTile, first_row = place.row * kTile;
+  Pack<T, kRun> packs[2][kEach];
+#pragma unroll
+  for (int r = 0; r < kEach; ++r) {
+    const int64_t row = first_row + group * kEach + r;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int64_t at = first_column + half * (kTile / 2) + run * kRun;
+      packs[half][r] = load_pack<kVector, kRun>(x + row * width, at, row < height ? width : 0);
+    }
+  }
+  const float scale = fp8_scale(*amax, kTo);
+  if (blockIdx.x == 0 && threadIdx.x == 0) *inverse_scale = 1.0f / scale;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int column = half * (kTile / 2) + run * kRun;
+    uint32_t words[2][kEach];  // Of four columns each.
+#pragma unroll
+    for (int r = 0; r < kEach; ++r) {
+      float values[kRun];
+#pragma unroll
+      for (int i = 0; i < kRun; ++i) values[i] = packs[half][r].get(i);
+      const uint32_t bytes[2] = {four_bytes(values, 0, scale, kInterpretation),
+                                 four_bytes(values, 4, scale, kInterpretation)};
+      words[0][r] = bytes[0];
+      words[1][r] = bytes[1];
+      const int64_t row = first_row + group * kEach + r, left = width - first_column - column;
+      if (rows != nullptr && row < height && left > 0) {
+        store_bytes<kVector>(rows + row * width + first_column + column, left, bytes);
+      }
+    }
+    if (columns == nullptr) continue;
+#pragma unroll
+    for (int w = 0; w < 2; ++w) {
+      transpose_bytes(words[w]);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) tile[column + 4 * w + j][word_of(column, group)] = words[w][j];
+    }
+  }
+  if (columns == nullptr) return;
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kTile * kTile / 16 / kThreads; ++i) {
+    const int piece = (i * kThreads + threadIdx.x) % 8, column = (i * kThreads + threadIdx.x) / 8;
+    const int64_t row = first_row + 16 * piece, left = height - row;
+    if (first_column + column >= width || left <= 0) continue;
+    const uint4 sixteen = *reinterpret_cast<const uint4*>(&tile[column][word_of(column, 4 * piece)]);
+    const uint32_t words[4] = {sixteen.x, sixteen.y, sixteen.z, sixteen.w};
+    store_bytes<kVector>(columns + (first_column + column) * height + row, left, words);
+  }
+}
+
+bool is_aligned(const View& view, uintptr_t bytes) {
+  return view.absent() || reinterpret_cast<uintptr_t>(view.data) % bytes == 0;
+}
+
+}  // namespace
+
+absl::Status CudaKernels::amax(Stream& stream, In x, Out amax) {
+  if (absl::Status status = check_amax(x, amax); !status.ok()) return status;
+  const cudaStream_t on = handle_of(stream);
+  if (absl::Status status = to_status(clear_greatest(on, amax), "amax"); !status.ok()) return status;
+  with_type(x.dtype, [&](auto type) {
+    using T = decltype(type);
+    constexpr int64_t kBlocks = 132 * 8, kOfBlock = 4 * kThreads * kPackSize<T>;
+    const T* from = source<T>(x);
+    const auto blocks = static_cast<unsigned>(std::min(kBlocks, ceil_div(x.elements(), kOfBlock)));
+    with_bool(x.elements() % kPackSize<T> == 0 && fits_packs<kPackSize<T>>(from), [&](auto vector) {
+      amax_kernel<vector.value><<<blocks, kThreads, 0, on>>>(from, x.elements(), target<float>(amax));
+    });
+  });
+  return to_status(cudaGetLastError(), "amax");
+}
+
+absl::Status CudaKernels::quantize(Stream& stream, In x, In amax, Out rows, Out columns, Out inverse_scale) {
+  if (absl::Status status = check_quantize(x, amax, rows, columns, inverse_scale); !status.ok()) return status;
+  const int64_t height = x.rows(), width = x.cols(), column_tiles = ceil_div(width, kTile);
+  const int64_t row_tiles = ceil_div(height, kTile);
+  const auto blocks = static_cast<unsigned>(column_tiles * row_tiles);
+  const bool fits = width % kRun == 0 && (columns.absent() || height % 16 == 0) && is_aligned(rows, kRun) &&
+                    is_aligned(columns, 16) && is_aligned(x, 16);
+  const bool is_e4m3 = (rows.absent() ? columns : rows).dtype == DType::kF8E4M3;
+  with_type(x.dtype, [&](auto type) {
+    using T = decltype(type);
+    with_bool(fits, [&](auto vector) {
+      const auto launch = [&](auto kernel) {
+        kernel<<<blocks, kThreads, 0, handle_of(stream)>>>(source<T>(x), source<float>(amax), height, width,
+                                                           static_cast<unsigned>(column_tiles),
+                                                           static_cast<unsigned>(row_tiles), target<uint8_t>(rows),
+                                                           target<uint8_t>(columns), target<float>(inverse_scale));
+      };
+      if (is_e4m3) {
+        launch(quantize_kernel<vector.value, DType::kF8E4M3, T>);
+      } else {
+        launch(quantize_kernel<vector.value, DType::kF8E5M2, T>);
+      }
+    });
+  });
+  return to_status(cudaGetLastError(), "quantize");
+}
+
+}  // namespace telar::backend::cuda
