@@ -29,8 +29,8 @@ class OpCosts {
 
   double seconds(const engine::Op& op) const;
 
-  // A product of [rows, depth] by [depth, columns]; `bytes` is what it moves.
-  double product(double rows, double columns, double depth, bool half, double bytes) const;
+  // A product of [rows, depth] by [depth, columns] at `share` of the 16-bit rate; `bytes` is what it moves.
+  double product(double rows, double columns, double depth, double share, double bytes) const;
   // A call of a group; `bytes` as CommCall has them.
   double call(engine::CommKind kind, const GroupLink& group, double bytes) const;
   // By which what computes is slower beside such a call.
