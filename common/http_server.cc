@@ -87,6 +87,11 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(const std::string&
   }
 }
 
+HttpResponse answer_of(const absl::Status& status, const std::string& well) {
+  if (status.ok()) return {200, "text/plain; charset=utf-8", well};
+  return {503, "text/plain; charset=utf-8", std::string(status.message()) + "\n"};
+}
+
 HttpResponse render_metrics(prometheus::Registry& registry) {
   return {200, "text/plain; version=0.0.4; charset=utf-8", prometheus::TextSerializer().Serialize(registry.Collect())};
 }

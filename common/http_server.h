@@ -30,6 +30,9 @@ class HttpServer {
   static absl::StatusOr<std::unique_ptr<HttpServer>> start(const std::string& address);
 };
 
+// A page that tells whether all is well: 200 and `well`, or 503 and the message.
+HttpResponse answer_of(const absl::Status& status, const std::string& well);
+
 // The registry in Prometheus text format, as a handler for /metrics.
 HttpResponse render_metrics(prometheus::Registry& registry);
 

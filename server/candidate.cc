@@ -38,6 +38,8 @@ absl::StatusOr<std::optional<Places>> Candidate::wait_for_turn(
   auto http = HttpServer::start(options_.http);
   if (!http.ok()) return http.status();
   (*http)->handle("/healthz", [] { return HttpResponse{200, "text/plain; charset=utf-8", "standby\n"}; });
+  (*http)->handle("/readyz",
+                  [] { return answer_of(absl::UnavailableError("standby: another coordinator leads"), ""); });
   const Places places{(*standby)->address(),
                       absl::StrCat(options_.http.substr(0, options_.http.rfind(':')), ":", (*http)->port())};
 

@@ -14,6 +14,7 @@
 #include "common/clock.h"
 #include "common/http_server.h"
 #include "common/process.h"
+#include "common/pulse.h"
 #include "server/auth/guard.h"
 #include "server/candidate.h"
 #include "server/jobs/job_manager.h"
@@ -142,6 +143,7 @@ int serve(const Options& options, Candidate* candidate) {
                                         &clock, store->get(), &logs, &metrics);
   if (!manager.ok()) return refuse(kStoreUnusable, manager.status());
 
+  Pulse rounds(&clock, kLongestRound);
   const SecurityOptions& security = options.security;
   auto guard = auth::Guard::open(guard_options(security), &clock,
                                  [&manager](const std::string& name) { return (*manager)->get(name); });
@@ -150,7 +152,7 @@ int serve(const Options& options, Candidate* candidate) {
 
   auto http = HttpServer::start(options.http);
   if (!http.ok()) return refuse(kCannotBind, http.status());
-  rpc::add_pages(**http, **manager, metrics);
+  rpc::add_pages(**http, **manager, metrics, rounds);
   auto server = rpc::Server::start({.listen = options.listen,
                                     .reflection = wants_reflection(options),
                                     .tls = security.tls,
@@ -160,8 +162,9 @@ int serve(const Options& options, Candidate* candidate) {
   // With port 0 the address is known only now; no worker can have dialled it before.
   (*manager)->set_rendezvous_address(rendezvous_address(options, (*server)->address()));
   auto retention = std::make_unique<jobs::LogRetention>(manager->get(), kLogRetention);
-  auto scheduler = std::make_unique<jobs::Scheduler>(manager->get(), [&metrics](double seconds) {
+  auto scheduler = std::make_unique<jobs::Scheduler>(manager->get(), [&metrics, &rounds](double seconds) {
     metrics.on_round(seconds);
+    rounds.beat();
     notify_systemd("WATCHDOG=1");
   });
 

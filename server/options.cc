@@ -64,7 +64,8 @@ std::function<bool(Options&, const std::string&)> size(uint64_t Options::*member
 const std::vector<Flag>& flags() {
   static const std::vector<Flag> kFlags = {
       {"listen", "HOST:PORT", "address of the gRPC services (127.0.0.1:7070)", text(&Options::listen)},
-      {"http", "HOST:PORT", "address of /metrics, /sd/workers, /healthz (127.0.0.1:7071)", text(&Options::http)},
+      {"http", "HOST:PORT", "address of /metrics, /sd/workers, /healthz, /readyz (127.0.0.1:7071)",
+       text(&Options::http)},
       {"advertise", "HOST:PORT", "where ranks on other machines reach --listen", text(&Options::advertise)},
       {"data", "DIR", "database and logs; $STATE_DIRECTORY when unset", text(&Options::data)},
       {"store", "URL", "etcd://HOST:PORT[,HOST:PORT...], for several coordinators; default: SQLite in DATA",

@@ -21,7 +21,7 @@ enum ExitCode { kStopped = 0, kUsage = 2, kCannotBind = 3, kStoreUnusable = 4, k
 
 struct Options {
   std::string listen = "127.0.0.1:7070";  // gRPC.
-  std::string http = "127.0.0.1:7071";    // /metrics, /sd/workers, /healthz.
+  std::string http = "127.0.0.1:7071";    // /metrics, /sd/workers, /healthz, /readyz.
   std::string advertise;                  // Where ranks reach us. Default: the address that --listen got.
   std::string data;                       // Database and logs; only logs with an etcd, and shared by all then.
   std::string store;                      // etcd://host:port[,...]; empty: SQLite, in `data`.

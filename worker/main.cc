@@ -16,6 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/http_server.h"
 #include "common/process.h"
+#include "common/pulse.h"
 #include "common/roots.h"
 #include "common/tls.h"
 #include "worker/agent/agent.h"
@@ -132,24 +133,24 @@ int serve(const WorkerOptions& options, const agent::StateDir& state, agent::Spa
   auto http = HttpServer::start(options.http);
   if (!http.ok()) return refuse(kWorkerHttp, http.status());
   const std::string address = metrics_address(options, (*http)->port());
-  agent::Agent agent(
-      make_config(options, *devices, address), &state, &spawner, &registry, [] { notify_systemd("WATCHDOG=1"); },
-      [] { kill(getpid(), SIGUSR1); });
+  const RealClock clock;
+  Pulse rounds(&clock, kLongestRound);
+  const auto beat = [&rounds] {
+    rounds.beat();
+    notify_systemd("WATCHDOG=1");
+  };
+  agent::Agent agent(make_config(options, *devices, address), &state, &spawner, &registry, beat,
+                     [] { kill(getpid(), SIGUSR1); });
   CertificateGauge expiry(registry, options.tls.cert);
   (*http)->handle("/metrics", [&] {
     expiry.refresh();
     return render_metrics(registry);
   });
   (*http)->handle("/healthz", [&] {
-    const absl::Status status = agent.status();
-    return status.ok() ? HttpResponse{200, "text/plain; charset=utf-8", "ok\n"}
-                       : HttpResponse{503, "text/plain; charset=utf-8", std::string(status.message()) + "\n"};
+    const absl::Status stuck = rounds.check();  // First: a loop that stands may hold the agent's lock.
+    return answer_of(stuck.ok() ? agent.status() : stuck, "ok\n");
   });
-  (*http)->handle("/readyz", [&] {
-    const absl::Status status = agent.readiness();
-    return status.ok() ? HttpResponse{200, "text/plain; charset=utf-8", "ready\n"}
-                       : HttpResponse{503, "text/plain; charset=utf-8", std::string(status.message()) + "\n"};
-  });
+  (*http)->handle("/readyz", [&] { return answer_of(agent.readiness(), "ready\n"); });
   const int code = supervise(options, agent, address);
   http->reset();  // Its handlers use the agent.
   return code;

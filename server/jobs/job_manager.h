@@ -114,12 +114,11 @@ class JobManager {
  private:
   JobManager(JobOptions options, const Clock* clock, store::Store* store, store::LogStore* logs, Observer* observer);
 
-  // Whether the request was answered before; `answer` is that answer then. With the lock or without: what comes often
-  // asks without, as the store may be far away, and again where await() says so.
+  // Whether the request was answered before; `answer` is that answer then. What comes often asks without the lock, as
+  // the store may be far away, and again where await() says so.
   absl::StatusOr<bool> replayed(const std::string& request, google::protobuf::Message& answer) const;
-  // Decides `parallel: auto`, with mutex_ free: it may take seconds. What goes into the job's history.
+  // Decides `parallel: auto`, with mutex_ free: it may take seconds. For the job's history.
   absl::StatusOr<std::string> decide_layout(v1::CreateJobRequest& request, const std::string& owner);
-
   // All below want mutex_ held.
   absl::Status replay();
   absl::Status replay_nodes();

@@ -11,14 +11,15 @@ std::string worker_targets(const std::vector<std::string>& addresses) {
   return groups.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-void add_pages(HttpServer& server, const jobs::JobManager& manager, Metrics& metrics) {
+void add_pages(HttpServer& server, const jobs::JobManager& manager, Metrics& metrics, const Pulse& rounds) {
   server.handle("/metrics", [&manager, &metrics] {
     return HttpResponse{200, "text/plain; version=0.0.4; charset=utf-8", metrics.render(manager)};
   });
   server.handle("/sd/workers", [&manager] {
     return HttpResponse{200, "application/json", worker_targets(manager.census().metrics_addresses)};
   });
-  server.handle("/healthz", [] { return HttpResponse{200, "text/plain; charset=utf-8", "ok\n"}; });
+  server.handle("/healthz", [&rounds] { return answer_of(rounds.check(), "ok\n"); });
+  server.handle("/readyz", [&rounds] { return answer_of(rounds.check(), "ready\n"); });
 }
 
 }  // namespace telar::server::rpc
