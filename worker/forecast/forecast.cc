@@ -174,7 +174,11 @@ class Writer {
     result_.set_tokens_per_second(static_cast<double>(step_tokens) / seconds);
     result_.set_flops_per_token(plan::flops_per_token(spec_.model(), spec_.batch().sequence_length()));
     const v1::Rates& rates = cluster_.rates();
-    const double peak = spec_.precision().compute() == v1::FP32 ? rates.peak_flops_fp32() : rates.peak_flops_16();
+    double peak = spec_.precision().compute() == v1::FP32 ? rates.peak_flops_fp32() : rates.peak_flops_16();
+    if (spec_.precision().compute() == v1::FP8) {
+      const double share = plan::fp8_flops_share(spec_);
+      peak = rates.peak_flops_fp8() > 0 ? 1 / (share / rates.peak_flops_fp8() + (1 - share) / peak) : 0;
+    }
     if (peak > 0) result_.set_mfu(result_.tokens_per_second() * result_.flops_per_token() / (devices * peak));
     result_.set_tokens(step_tokens * spec_.schedule().steps());
     result_.set_run_seconds(static_cast<double>(spec_.schedule().steps()) * seconds);

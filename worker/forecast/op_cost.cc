@@ -122,7 +122,8 @@ double OpCosts::seconds(const Op& op) const {
 
 double OpCosts::kernel(const Op& op) const {
   if (calls(op, KernelId(&Kernels::linear)) || calls(op, KernelId(&Kernels::linear_gelu)) ||
-      calls(op, KernelId(&Kernels::linear_dgrad)) || calls(op, KernelId(&Kernels::linear_wgrad))) {
+      calls(op, KernelId(&Kernels::linear_dgrad)) || calls(op, KernelId(&Kernels::linear_wgrad)) ||
+      calls(op, KernelId(&Kernels::fp8_product)) || calls(op, KernelId(&Kernels::fp8_wgrad))) {
     return product(op);
   }
   if (calls(op, KernelId(&Kernels::attention))) return attention(op, false);
@@ -136,28 +137,32 @@ double OpCosts::kernel(const Op& op) const {
 }
 
 double OpCosts::product(const Op& op) const {
-  const Access &a = op.accesses[0], &b = op.accesses[1];
-  const bool half = a.dtype != DType::kF32;
+  const v1::ProductRates& rates = rates_.products();
+  const Access& a = op.accesses[0];
+  const bool eight = backend::is_fp8(a.dtype);
+  const Access& b = op.accesses[eight ? 2 : 1];  // Each fp8 operand has its scale behind it.
+  const double share = eight ? rates.fp8_share() : a.dtype == DType::kF32 ? rates.fp32_share() : 1;
   const double rows = static_cast<double>(a.shape.rows()), in = static_cast<double>(a.shape.cols());
+  const double other_rows = static_cast<double>(b.shape.rows()), other_columns = static_cast<double>(b.shape.cols());
   const double bytes = traffic_of(op);
-  if (calls(op, KernelId(&Kernels::linear_wgrad))) {
-    const double seconds = product(in, static_cast<double>(b.shape.cols()), rows, half, bytes);
+  const bool fp8_wgrad = calls(op, KernelId(&Kernels::fp8_wgrad));
+  if (fp8_wgrad || calls(op, KernelId(&Kernels::linear_wgrad))) {
+    // fp8 operands come transposed, so that both have the depth in their columns.
+    const double seconds =
+        fp8_wgrad ? product(rows, other_rows, in, share, bytes) : product(in, other_columns, rows, share, bytes);
     const bool adds = !op.switches.empty() && op.switches[0] == '1';
-    return adds ? seconds / rates_.products().accumulate_share() : seconds;
+    return adds ? seconds / rates.accumulate_share() : seconds;
   }
-  if (calls(op, KernelId(&Kernels::linear_dgrad))) {
-    return product(rows, static_cast<double>(b.shape.cols()), in, half, bytes);
-  }
-  const double seconds = product(rows, static_cast<double>(b.shape.rows()), in, half, bytes);
+  if (calls(op, KernelId(&Kernels::linear_dgrad))) return product(rows, other_columns, in, share, bytes);
+  const double seconds = product(rows, other_rows, in, share, bytes);
   if (!calls(op, KernelId(&Kernels::linear_gelu))) return seconds;
   // The second result is written behind the product's last tile, which hides none of it.
   const Access& after = op.accesses.back();
   return seconds + static_cast<double>(after.end - after.begin) / rates_.copy_bytes_per_second();
 }
 
-double OpCosts::product(double rows, double columns, double depth, bool half, double bytes) const {
+double OpCosts::product(double rows, double columns, double depth, double share, double bytes) const {
   const v1::ProductRates& rates = rates_.products();
-  const double share = half ? 1 : rates.fp32_share();
   const double flops = 2 * rows * columns * depth;
   const double sustained = flops * (1 + rates.depth_overhead() / depth) / (rates.sustained_flops() * share);
   // Whole rounds of tiles over the units. Depth may be cut for more tiles.

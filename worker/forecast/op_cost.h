@@ -29,14 +29,15 @@ class OpCosts {
 
   double seconds(const engine::Op& op) const;
 
-  // A product of [rows, depth] by [depth, columns]; `bytes` is what it moves.
-  double product(double rows, double columns, double depth, bool half, double bytes) const;
+  // A product of [rows, depth] by [depth, columns] at `share` of the 16-bit rate; `bytes` is what it moves.
+  double product(double rows, double columns, double depth, double share, double bytes) const;
   // A call of a group; `bytes` as CommCall has them.
   double call(engine::CommKind kind, const GroupLink& group, double bytes) const;
   // By which what computes is slower beside such a call.
   double slowdown(const engine::CommCall& call) const {
     const v1::LinkRates& rates = links(groups_[call.group]);
-    return call.kind == engine::CommKind::kExchange || !call.point_to_point() ? rates.slowdown() : rates.send_slowdown();
+    return call.kind == engine::CommKind::kExchange || !call.point_to_point() ? rates.slowdown()
+                                                                              : rates.send_slowdown();
   }
 
  private:

@@ -114,6 +114,7 @@ absl::Status check_rates(const v1::Rates& rates) {
   status.Update(positive("products.least_split_depth", products.least_split_depth()));
   status.Update(share("products.accumulate_share", products.accumulate_share()));
   status.Update(share("products.fp32_share", products.fp32_share()));
+  status.Update(positive("products.fp8_share", products.fp8_share()));
   if (rates.attention().empty()) status.Update(absl::InvalidArgumentError("rates.attention: has no entry"));
   for (const v1::AttentionRate& rate : rates.attention()) {
     status.Update(positive("attention.forward_flops", rate.forward_flops()));

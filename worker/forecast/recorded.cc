@@ -88,7 +88,8 @@ class PaperWriter {
     parallel::StageCost& cost = rank.stages[stage_of(op.name)];
     if (op.phase == Phase::kForward) {
       cost.forward += seconds;
-    } else if (op.kernel == KernelId(&backend::Kernels::linear_wgrad)) {
+    } else if (op.kernel == KernelId(&backend::Kernels::linear_wgrad) ||
+               op.kernel == KernelId(&backend::Kernels::fp8_wgrad)) {
       cost.weight_grad += seconds;
     } else {
       cost.input_grad += seconds;

@@ -39,16 +39,31 @@ TEST_F(OpCostTest, LargeProductsRunAtTheSustainedRate) {
   EXPECT_NEAR(rate, 670e12, 20e12);
 }
 
+TEST_F(OpCostTest, ProductsInEightBitsAreFaster) {
+  const auto seconds = [&](bool eight) {
+    Program program;
+    const DType dtype = eight ? DType::kF8E4M3 : DType::kBF16;
+    const Tensor a = tensor(program, dtype, {8192, 4096}), b = tensor(program, dtype, {6144, 4096}),
+                 scale = tensor(program, DType::kF32, {1}), y = tensor(program, DType::kBF16, {8192, 6144});
+    if (eight) {
+      program.record("y", &Kernels::fp8_product, a.in(), scale.in(), b.in(), scale.in(), Tensor().in(), true, y.out());
+    } else {
+      program.record("y", &Kernels::linear, a.in(), b.in(), Tensor().in(), y.out());
+    }
+    return costs_.seconds(program.ops()[0]);
+  };
+  EXPECT_NEAR(seconds(false) / seconds(true), 1.75, 0.05);
+}
+
 TEST_F(OpCostTest, FewTilesLeaveMostOfTheDeviceIdle) {
   // Half the rows of a tile take as long as all of them; a tile more than the units hold takes another round.
-  EXPECT_DOUBLE_EQ(costs_.product(64, 4096, 1000, true, 0), costs_.product(128, 4096, 1000, true, 0));
-  const double full = costs_.product(128 * 132, 256, 1000, true, 0),
-               more = costs_.product(128 * 133, 256, 1000, true, 0);
+  EXPECT_DOUBLE_EQ(costs_.product(64, 4096, 1000, 1, 0), costs_.product(128, 4096, 1000, 1, 0));
+  const double full = costs_.product(128 * 132, 256, 1000, 1, 0), more = costs_.product(128 * 133, 256, 1000, 1, 0);
   EXPECT_NEAR(more / full, 2, 0.35);
   // A deep product is cut along its depth instead.
-  EXPECT_LT(costs_.product(128, 256, 65536, true, 0), 0.1 * costs_.product(128, 256, 1023, true, 0) * 64);
+  EXPECT_LT(costs_.product(128, 256, 65536, 1, 0), 0.1 * costs_.product(128, 256, 1023, 1, 0) * 64);
   // One row of a large matrix is its bytes.
-  EXPECT_DOUBLE_EQ(costs_.product(1, 65536, 8192, true, 2.0 * 65536 * 8192),
+  EXPECT_DOUBLE_EQ(costs_.product(1, 65536, 8192, 1, 2.0 * 65536 * 8192),
                    2.0 * 65536 * 8192 / rates_.copy_bytes_per_second());
 }
 
