@@ -72,7 +72,7 @@ class StragglerTest(unittest.TestCase):
 
 class ElasticTest(unittest.TestCase):
     def test_replicas_follow_the_nodes_and_the_losses_stay(self):
-        wanted = dict(steps=700, batch=dict(micro=2), checkpoint=dict(every_steps=20), restart=dict(hang_seconds=600))
+        wanted = dict(steps=2500, batch=dict(micro=2), checkpoint=dict(every_steps=20), restart=dict(hang_seconds=600))
         with Cluster(coordinator_options=("--grow-after", "1s")) as cluster:
             job = cluster.submit(spec(cluster.text, parallel=dict(elastic=dict(min_data=1)), **wanted))
             cluster.wait_step(job, 60)
