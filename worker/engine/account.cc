@@ -178,4 +178,13 @@ Account account_of(const Trace& trace) {
   return account;
 }
 
+double waiting_share(const Account& account) {
+  double waited = 0;
+  for (const Part part : {Part::kTensorComm, Part::kPipelineWait, Part::kPipelineWire, Part::kWeightComm,
+                          Part::kGradComm, Part::kGangWait}) {
+    waited += account.parts[index_of(part)];
+  }
+  return account.seconds > 0 ? waited / account.seconds : 0;
+}
+
 }  // namespace telar::engine

@@ -64,4 +64,7 @@ struct Account {
 // longer it waited for its sender.
 Account account_of(const Trace& trace);
 
+// The share of the time in which nothing was computed and something exchanged with peers.
+double waiting_share(const Account& account);
+
 }  // namespace telar::engine

@@ -367,11 +367,11 @@ class Run {
   absl::Status report_step(const StepResult& result, Pace& pace) {
     auto account = trace_.finish(outcome_.step, *replica_);
     if (!account.ok()) return account.status();
-    if (*account && !pace.peers && plan_.world_size() > 1) pace.peers = pace.device * waiting_share(**account);
+    if (*account && !pace.peers && plan_.world_size() > 1) pace.peers = pace.device * (*account)->waiting_share;
     v1::RankEvent event;
     v1::StepReport& report = *event.mutable_step();
     report = step_report(plan_, facts_, outcome_.step, consumed_samples_, result, pace);
-    if (*account) *report.mutable_account() = **std::move(account);
+    if (*account) *report.mutable_account() = std::move((*account)->told);
     if (outcome_.step == start_step_ + kSettlingSteps) {
       const absl::Status status = report_device(report);
       if (!status.ok()) return status;

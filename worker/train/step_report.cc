@@ -43,18 +43,6 @@ v1::StepReport step_report(const v1::RankPlan& plan, const StepFacts& facts, uin
   return report;
 }
 
-double waiting_share(const v1::StepAccount& account) {
-  double computed = 0;
-  for (const v1::PhaseTime& part : account.parts()) {
-    for (const engine::Part own :
-         {engine::Part::kForward, engine::Part::kBackward, engine::Part::kRecompute, engine::Part::kOptimizer,
-          engine::Part::kOther, engine::Part::kCopy, engine::Part::kIdle}) {
-      if (part.phase() == name_of(own)) computed += part.seconds();
-    }
-  }
-  return account.seconds() > 0 ? std::max(0.0, 1 - computed / account.seconds()) : 0;
-}
-
 v1::StepAccount step_account(const engine::Account& account, const engine::Trace& trace, bool pipeline,
                              const std::vector<parallel::Group>& groups) {
   v1::StepAccount told;

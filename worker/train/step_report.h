@@ -20,9 +20,6 @@ struct StepFacts {
 v1::StepReport step_report(const v1::RankPlan& plan, const StepFacts& facts, uint64_t step, uint64_t samples,
                            const StepResult& result, const Pace& pace);
 
-// Of the device's time the share in which nothing was computed and something exchanged with peers.
-double waiting_share(const v1::StepAccount& account);
-
 // `groups` by engine::GroupId, for names and sizes. The pipeline's part is there where the job has one.
 v1::StepAccount step_account(const engine::Account& account, const engine::Trace& trace, bool pipeline,
                              const std::vector<parallel::Group>& groups);

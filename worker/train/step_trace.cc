@@ -40,7 +40,7 @@ absl::Status StepTrace::begin(uint64_t step, Replica& replica, backend::Device& 
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<v1::StepAccount>> StepTrace::finish(uint64_t step, const Replica& replica) {
+absl::StatusOr<std::optional<StepTrace::Accounted>> StepTrace::finish(uint64_t step, const Replica& replica) {
   const auto found = timers_.find(step);
   if (found == timers_.end()) return std::nullopt;
   const auto times = found->second->times();
@@ -55,7 +55,8 @@ absl::StatusOr<std::optional<v1::StepAccount>> StepTrace::finish(uint64_t step, 
     if (const absl::Status written = write(trace); !written.ok()) return written;
   }
   if (!is_accounted(step)) return std::nullopt;
-  return step_account(engine::account_of(trace), trace, pipeline_, groups_);
+  const engine::Account account = engine::account_of(trace);
+  return Accounted{step_account(account, trace, pipeline_, groups_), engine::waiting_share(account)};
 }
 
 absl::Status StepTrace::write(const engine::Trace& trace) const {

@@ -19,7 +19,7 @@
 
 namespace telar::train {
 
-// Does nothing for other steps than those.
+// Does nothing for other steps than those. Threads: the one that submits steps.
 class StepTrace {
  public:
   // `groups` by engine::GroupId; must outlive it.
@@ -31,8 +31,12 @@ class StepTrace {
   void account_from(uint64_t start_step) { start_step_ = start_step; }
   // Before replica.submit_step() of step number `step`.
   absl::Status begin(uint64_t step, Replica& replica, backend::Device& device);
+  struct Accounted {
+    v1::StepAccount told;
+    double waiting_share = 0;  // Of the device's time: engine::waiting_share().
+  };
   // Behind replica.finish_step() of it: writes the file and logs the figures, or gives them; nothing of other steps.
-  absl::StatusOr<std::optional<v1::StepAccount>> finish(uint64_t step, const Replica& replica);
+  absl::StatusOr<std::optional<Accounted>> finish(uint64_t step, const Replica& replica);
 
  private:
   bool is_traced(uint64_t step) const;

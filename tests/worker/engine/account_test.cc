@@ -55,6 +55,7 @@ TEST(AccountTest, ComputationHidesWhatRunsBesideIt) {
   EXPECT_DOUBLE_EQ(part(account, Part::kForward), 4);
   EXPECT_DOUBLE_EQ(part(account, Part::kBackward), 4);
   EXPECT_DOUBLE_EQ(part(account, Part::kGradComm), 2);
+  EXPECT_DOUBLE_EQ(waiting_share(account), 0.2);
   EXPECT_DOUBLE_EQ(part(account, Part::kCopy), 0);
   EXPECT_DOUBLE_EQ(part(account, Part::kIdle), 0);
   ASSERT_EQ(account.comm.size(), 1u);
