@@ -178,6 +178,7 @@ class JobManager {
   void apply_pending(Pending& pending);
   // commit() and commit_all() of the store, in the words of this interface.
   absl::Status told_of_store(const absl::Status& status) const;
+  absl::Status observe_ranks(std::unique_lock<std::mutex>& hold, const v1::HeartbeatRequest& request);
   void observe_node(Draft& draft, const v1::HeartbeatRequest& request);
   bool has_strangers(const v1::HeartbeatRequest& request) const;
   // Faults and what is left on devices: quarantine, and the end of what runs there.
@@ -199,8 +200,8 @@ class JobManager {
   void expire_leases();
   // Time limits, drains, and dependencies that cannot hold any more.
   void enforce();
-  std::string draining_node(const v1::Job& job) const;  // One that it has ranks on; empty: none.
-  void place_queued();
+  std::string why_it_moves(const v1::Job& job) const;  // From a node that is drained or ends; empty: it does not.
+  void place_queued(std::unique_lock<std::mutex>& hold);
   RoundView view() const;
   Holder holder_of(const JobRecord& record, const cluster::Inventory& inventory, Clock::Wall now) const;
   RoundInput round_input(const RoundView& view, const std::set<uint64_t>& held_back) const;

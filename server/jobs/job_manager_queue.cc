@@ -71,10 +71,10 @@ void JobManager::enforce() {
       end_at_time_limit(draft);
       store(id, draft, "the end of its time");
     } else if (state == v1::Job::STARTING || state == v1::Job::RUNNING) {
-      const std::string node = draining_node(record.job());
-      if (node.empty()) continue;
+      const std::string why = why_it_moves(record.job());
+      if (why.empty()) continue;
       Draft draft = draft_of(id);
-      interrupt(draft, absl::StrCat("moves away from node ", node, ", which is drained"));
+      interrupt(draft, why);
       store(id, draft, "that it moves");
     }
   }
@@ -107,9 +107,11 @@ void JobManager::plan_retry(const JobRecord& before, const JobRecord& after) {
   }
 }
 
-std::string JobManager::draining_node(const v1::Job& job) const {
+std::string JobManager::why_it_moves(const v1::Job& job) const {
   for (const v1::RankPlacement& place : job.placement()) {
-    if (cluster_.scheduling(place.node()) == v1::Node::DRAINING) return place.node();
+    const bool drained = cluster_.scheduling(place.node()) == v1::Node::DRAINING;
+    if (!drained && !cluster_.leaving(place.node())) continue;
+    return absl::StrCat("moves away from node ", place.node(), drained ? ", which is drained" : ", whose worker ends");
   }
   return "";
 }

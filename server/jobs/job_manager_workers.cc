@@ -1,4 +1,6 @@
 // What workers say, and what they are told.
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -95,7 +97,7 @@ void JobManager::observe_node(Draft& draft, const v1::HeartbeatRequest& request)
              one.rank() == static_cast<uint32_t>(rank);
     });
     if (status == request.ranks().end()) {
-      observe_absence(draft, static_cast<uint32_t>(rank));
+      observe_absence(draft, static_cast<uint32_t>(rank), request.leave() == v1::HeartbeatRequest::GONE);
     } else {
       observe(draft, *status, told_to_stop, grace_over);
     }
@@ -114,8 +116,22 @@ absl::Status JobManager::heartbeat(const v1::HeartbeatRequest& request) {
       !status.ok()) {
     return status;
   }
+  if (request.leave() != v1::HeartbeatRequest::LEAVE_UNSPECIFIED && !cluster_.leaving(request.node())) {
+    cluster_.leave(request.node(), request.registration(), /*gone=*/false);
+    changes_.notify();
+  }
   if (heard_.insert(request.node()).second) changes_.notify();  // Its devices may be given out from now on.
   if (absl::Status status = observe_devices(request); !status.ok()) return status;
+  const absl::Status observed = observe_ranks(hold, request);
+  if (observed.ok() && request.leave() == v1::HeartbeatRequest::GONE) {
+    spdlog::info("node {}: its worker said goodbye", request.node());
+    cluster_.leave(request.node(), request.registration(), /*gone=*/true);
+    changes_.notify();
+  }
+  return observed;
+}
+
+absl::Status JobManager::observe_ranks(std::unique_lock<std::mutex>& hold, const v1::HeartbeatRequest& request) {
   const auto here = placed_on_.find(request.node());
   if (here == placed_on_.end()) return absl::OkStatus();
   std::vector<std::shared_ptr<Pending>> changes;

@@ -79,7 +79,8 @@ void add_jobs(const jobs::Census& census, std::vector<MetricFamily>& out) {
 }
 
 void add_nodes(const std::vector<v1::Node>& nodes, std::vector<MetricFamily>& out) {
-  std::map<v1::Node::State, int> by_state = {{v1::Node::READY, 0}, {v1::Node::UNKNOWN, 0}, {v1::Node::LOST, 0}};
+  std::map<v1::Node::State, int> by_state = {
+      {v1::Node::READY, 0}, {v1::Node::UNKNOWN, 0}, {v1::Node::LOST, 0}, {v1::Node::OFFLINE, 0}};
   std::map<std::pair<v1::ResourceSpec::Kind, std::string>, int> devices;
   for (const auto kind : {v1::ResourceSpec::CPU, v1::ResourceSpec::GPU}) {
     for (const char* state : {"free", "used", "away", "quarantined"}) devices[{kind, state}] = 0;
