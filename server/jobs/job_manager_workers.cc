@@ -7,6 +7,7 @@
 #include "common/errors.h"
 #include "server/cluster/times.h"
 #include "server/jobs/assignments.h"
+#include "server/jobs/conditions.h"
 #include "server/jobs/epoch.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/progress.h"
@@ -42,6 +43,25 @@ absl::Status check_registration(const v1::RegisterNodeRequest& request) {
     }
   }
   return found.empty() ? absl::OkStatus() : invalid(found);
+}
+
+void take_event(Draft& draft, uint32_t number, const v1::RankEvent& event) {
+  RankRecord& rank = *draft.record().mutable_ranks(static_cast<int>(number));
+  if (event.has_failure()) {
+    rank.set_failure_class(event.failure().failure_class());
+    rank.set_failure_message(event.failure().message());
+  }
+  if (event.has_finished()) {
+    rank.set_interrupted(event.finished().interrupted());
+    rank.set_finished(!event.finished().interrupted());
+  }
+  if (event.has_log_lost()) {
+    rank.set_log_lost_bytes(rank.log_lost_bytes() + event.log_lost().bytes());
+    set_log_gap(draft, draft.job().epoch(), number, "no room on its node's disk: ", rank.log_lost_bytes());
+  }
+  if (number == 0) fold_event(draft.record(), event);
+  // Every rank takes the same steps; one account of them is enough.
+  if (number == 0 || !event.has_step()) draft.report(number, event);
 }
 
 }  // namespace
@@ -245,19 +265,7 @@ absl::StatusOr<v1::ReportEventsResponse> JobManager::report_events(const v1::Rep
 
   Draft draft = draft_of(id);
   for (uint64_t line = *next; line < end; ++line) {
-    const v1::RankEvent& event = request.events(static_cast<int>(line - request.first_line()));
-    RankRecord& rank = *draft.record().mutable_ranks(static_cast<int>(request.rank()));
-    if (event.has_failure()) {
-      rank.set_failure_class(event.failure().failure_class());
-      rank.set_failure_message(event.failure().message());
-    }
-    if (event.has_finished()) {
-      rank.set_interrupted(event.finished().interrupted());
-      rank.set_finished(!event.finished().interrupted());
-    }
-    if (request.rank() == 0) fold_event(draft.record(), event);
-    // Every rank takes the same steps; one account of them is enough.
-    if (request.rank() == 0 || !event.has_step()) draft.report(request.rank(), event);
+    take_event(draft, request.rank(), request.events(static_cast<int>(line - request.first_line())));
   }
   draft.set_stream({request.epoch(), request.rank(), end});
   if (absl::Status status = commit_unlocked(hold, std::move(draft)).status(); !status.ok()) return status;
