@@ -176,16 +176,10 @@ absl::StatusOr<bool> JobManager::replayed(const std::string& request, google::pr
   return true;
 }
 
-double JobManager::run_seconds(const JobRecord& record) const {
-  if (!record.has_running_since()) return record.job().run_seconds();
-  const std::chrono::duration<double> ran = clock_->wall() - cluster::to_wall(record.running_since());
-  return record.job().run_seconds() + std::max(0.0, ran.count());
-}
-
 v1::Job JobManager::shown(const JobRecord& record) const {
   v1::Job job = record.job();
-  job.set_run_seconds(run_seconds(record));
   *job.mutable_goodput() = goodput_of(record, clock_->wall());
+  job.set_run_seconds(run_seconds(job.goodput()));
   const Waiter* waiter = line_.find(record.order());
   if (waiter == nullptr || !explainer_) return job;
   auto waiting = explainer_->explain(*waiter, line_.request(waiter->request));

@@ -134,7 +134,6 @@ class JobManager {
   bool list_some(const v1::ListJobsRequest& request, int most, uint64_t* below, v1::ListJobsResponse* response) const;
   // The job as people see it: with why it waits, and how long it runs by now.
   v1::Job shown(const JobRecord& record) const;
-  double run_seconds(const JobRecord& record) const;  // By now.
   // The first of its dependencies that is so, in words.
   std::optional<std::string> dependency_that(Dependence is, const v1::Job& job) const;
   absl::Status check_etag(const JobRecord& record, const std::string& etag) const;

@@ -8,6 +8,7 @@
 #include "server/jobs/dependencies.h"
 #include "server/jobs/elastic.h"
 #include "server/jobs/epoch.h"
+#include "server/jobs/goodput.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/restart_policy.h"
 #include "server/jobs/transitions.h"
@@ -66,7 +67,8 @@ void JobManager::enforce() {
     const JobRecord& record = jobs_.at(id);
     const v1::Job::State state = record.job().state();
     const uint64_t limit = record.job().spec().scheduling().time_limit_seconds();
-    if (limit > 0 && state == v1::Job::RUNNING && run_seconds(record) >= static_cast<double>(limit)) {
+    if (limit > 0 && state == v1::Job::RUNNING &&
+        run_seconds(goodput_of(record, clock_->wall())) >= static_cast<double>(limit)) {
       Draft draft = draft_of(id);
       end_at_time_limit(draft);
       store(id, draft, "the end of its time");
@@ -148,8 +150,8 @@ Holder JobManager::holder_of(const JobRecord& record, const cluster::Inventory& 
   if (holder.ending) {
     holder.ends = now;
   } else if (wishes.time_limit_seconds() > 0) {
-    holder.ends =
-        cluster::after(now, std::max(0.0, static_cast<double>(wishes.time_limit_seconds()) - run_seconds(record)));
+    const double ran = run_seconds(goodput_of(record, now));
+    holder.ends = cluster::after(now, std::max(0.0, static_cast<double>(wishes.time_limit_seconds()) - ran));
   }
   const auto by_name = [](const cluster::Inventory::Node& node, const std::string& name) { return node.name < name; };
   for (const v1::RankPlacement& place : job.placement()) {

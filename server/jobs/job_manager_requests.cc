@@ -9,6 +9,7 @@
 #include "server/jobs/admission.h"
 #include "server/jobs/auto_layout.h"
 #include "server/jobs/epoch.h"
+#include "server/jobs/goodput.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/progress.h"
 #include "server/jobs/requests.h"
@@ -160,7 +161,7 @@ absl::StatusOr<v1::Job> JobManager::update(const v1::UpdateJobRequest& request) 
   if (absl::Status status = check_move(**record, scheduling.queue()); !status.ok()) return status;
   draft.touch();
   const uint64_t limit = scheduling.time_limit_seconds();
-  const bool used_up = limit > 0 && run_seconds(**record) >= static_cast<double>(limit);
+  const bool used_up = limit > 0 && run_seconds(goodput_of(**record, clock_->wall())) >= static_cast<double>(limit);
   if (used_up && draft.job().state() == v1::Job::QUEUED) end_at_time_limit(draft);  // One that runs is seen to.
   draft.set_answer(key);
   if (absl::Status status = commit(draft); !status.ok()) return status;
