@@ -302,20 +302,42 @@ void JobManager::set_rendezvous_address(const std::string& address) {
   options_.rendezvous_address = address;
 }
 
-Census JobManager::census() const {
+std::vector<std::string> JobManager::metrics_addresses() const {
   std::lock_guard<std::mutex> hold(mutex_);
+  return cluster_.metrics_addresses();
+}
+
+Census JobManager::census() const {
   Census census;
-  for (const auto& [id, record] : jobs_) {
-    ++census.states[record.job().state()];
-    if (!terminal(record.job().state())) {
-      census.live.push_back(record.job());
-      *census.live.back().mutable_goodput() = goodput_of(record, clock_->wall());
-    }
-    if (const double ratio = hangs_.straggler_ratio(id); ratio > 0)
-      census.straggler_ratios[record.job().name()] = ratio;
+  std::string id;
+  for (bool more = true; more;) {
+    std::lock_guard<std::mutex> hold(mutex_);
+    more = count_some(&id, &census);
   }
-  census.metrics_addresses = cluster_.metrics_addresses();
   return census;
+}
+
+bool JobManager::count_some(std::string* id, Census* census) const {
+  auto entry = jobs_.upper_bound(*id);
+  for (int looked = 0; entry != jobs_.end() && looked < kLookedATurn; ++entry, ++looked) {
+    *id = entry->first;
+    const v1::Job& job = entry->second.job();
+    ++census->states[job.state()];
+    if (terminal(job.state())) continue;
+    const v1::ParallelSpec& parallel = job.spec().parallel();
+    census->live.push_back({.id = *id,
+                            .name = job.spec().name(),
+                            .model = job.spec().model().preset(),
+                            .state = job.state(),
+                            .kind = job.spec().resources().kind(),
+                            .data = job.data_parallel() > 0 ? job.data_parallel() : parallel.data(),
+                            .tensor = parallel.tensor(),
+                            .pipeline = parallel.pipeline(),
+                            .step = job.progress().step(),
+                            .goodput = goodput_of(entry->second, clock_->wall()),
+                            .straggler_ratio = hangs_.straggler_ratio(*id)});
+  }
+  return entry != jobs_.end();
 }
 
 }  // namespace telar::server::jobs

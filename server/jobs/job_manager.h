@@ -109,7 +109,9 @@ class JobManager {
   void tick();
   ChangeSignal& changes() { return changes_; }
 
+  // Some jobs at a time, so that others get the lock between: whoever changes counts as before or after.
   Census census() const;
+  std::vector<std::string> metrics_addresses() const;  // Of the workers.
 
  private:
   JobManager(JobOptions options, const Clock* clock, store::Store* store, store::LogStore* logs, Observer* observer);
@@ -130,7 +132,8 @@ class JobManager {
   // The record, if this rank of this epoch may still send: it is placed there, and neither closed nor lost.
   absl::StatusOr<const JobRecord*> find_open(const std::string& job, uint64_t epoch, uint32_t rank,
                                              const std::string& node) const;
-  // Goes on with a page below the order `below`, and moves it; false when the page is complete.
+  // Both go on behind a job, by id or order, and move it; false when all were counted, or the page is complete.
+  bool count_some(std::string* id, Census* census) const;
   bool list_some(const v1::ListJobsRequest& request, int most, uint64_t* below, v1::ListJobsResponse* response) const;
   // The job as people see it: with why it waits, and how long it runs by now.
   v1::Job shown(const JobRecord& record) const;

@@ -450,7 +450,7 @@ TEST_F(Service, MetricsTellOfJobsNodesAndCalls) {
   }
   const std::string id = jobs::job_id(name);
   EXPECT_NE(text.find("telar_job_state{job_id=\"" + id + "\",state=\"RUNNING\"} 1"), std::string::npos) << text;
-  EXPECT_EQ(worker_targets(manager_->census().metrics_addresses),
+  EXPECT_EQ(worker_targets(manager_->metrics_addresses()),
             R"([{"labels":{},"targets":["127.0.0.1:9100","127.0.0.1:9100"]}])");
   EXPECT_EQ(worker_targets({}), "[]");
   ASSERT_TRUE(cancel(name).ok());
