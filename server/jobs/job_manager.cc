@@ -83,18 +83,6 @@ absl::Status JobManager::commit(Draft& draft) {
   return absl::OkStatus();
 }
 
-absl::Status JobManager::commit_all(std::vector<Draft>& drafts) {
-  std::vector<store::Batch> batches;
-  for (Draft& draft : drafts) {
-    auto batch = finish(draft);
-    if (!batch.ok()) return batch.status();
-    batches.push_back(*std::move(batch));
-  }
-  if (absl::Status status = told_of_store(store_->commit_all(batches)); !status.ok()) return status;
-  for (const Draft& draft : drafts) let_count(draft);
-  return absl::OkStatus();
-}
-
 absl::StatusOr<store::Batch> JobManager::finish(Draft& draft) const {
   const std::string id = job_id(draft.job().name());
   if (pending(id)) {

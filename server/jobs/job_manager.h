@@ -120,7 +120,7 @@ class JobManager {
   // the store may be far away, and again where await() says so.
   absl::StatusOr<bool> replayed(const std::string& request, google::protobuf::Message& answer) const;
   // Decides `parallel: auto`, with mutex_ free: it may take seconds. For the job's history.
-  absl::StatusOr<std::string> decide_layout(v1::CreateJobRequest& request, const std::string& owner);
+  absl::StatusOr<std::string> decide_layout(v1::CreateJobRequest& request);
   // All below want mutex_ held.
   absl::Status replay();
   absl::Status replay_nodes();
@@ -139,7 +139,6 @@ class JobManager {
   v1::Job shown(const JobRecord& record) const;
   // The first of its dependencies that is so, in words.
   std::optional<std::string> dependency_that(Dependence is, const v1::Job& job) const;
-  absl::Status check_etag(const JobRecord& record, const std::string& etag) const;
   // A new job of a complete spec, named and in the queue, but nowhere stored yet.
   Draft submitted(const std::string& project, const std::string& owner, const v1::JobSpec& spec, const std::string& id,
                   uint64_t order, const std::string& why = "submitted") const;
@@ -151,8 +150,6 @@ class JobManager {
   SchedulingContext scheduling_context() const;
   // Settles, stores, and only then lets the change count. INTERNAL: a change of this job is pending.
   absl::Status commit(Draft& draft);
-  // All of them in one write, or none.
-  absl::Status commit_all(std::vector<Draft>& drafts);
   absl::StatusOr<store::Batch> finish(Draft& draft) const;
   void let_count(const Draft& draft);
   void apply(const JobRecord& before, const JobRecord& after);
@@ -164,16 +161,18 @@ class JobManager {
 
   // Pending changes: job_manager_pending.cc.
   struct Pending;
+  using AllPending = std::vector<std::shared_ptr<Pending>>;
   // Settles the draft and lets everyone know of it but those who read. `request`: whose answer it makes; may be empty.
   absl::StatusOr<std::shared_ptr<Pending>> begin_commit(Draft draft, const std::string& request = "");
   // Gives up `hold`, stores, takes it again, and lets the changes count. All are tried; the first error is returned.
-  absl::Status finish_commits(std::unique_lock<std::mutex>& hold, const std::vector<std::shared_ptr<Pending>>& all);
+  absl::Status finish_commits(std::unique_lock<std::mutex>& hold, const AllPending& all);
+  // The same in one write, or, where that fails, one by one. How each ended.
+  std::vector<absl::Status> finish_together(std::unique_lock<std::mutex>& hold, const AllPending& all);
   absl::StatusOr<v1::Job> commit_unlocked(std::unique_lock<std::mutex>& hold, Draft draft,
                                           const std::string& request = "");
   // Of a change that could not be stored: the answer of an equal request that was quicker, or why.
   absl::StatusOr<v1::Job> first_answer(const std::string& request, const absl::Status& status) const;
-  // Until nothing is pending of this job, nor for this request. `hold` is given up meanwhile: call it before looking at
-  // anything. True: there was something.
+  // Until nothing is pending of this job or request. Gives up `hold`: look at nothing before. True: something was.
   bool await(std::unique_lock<std::mutex>& hold, const std::string& id, const std::string& request = "");
   void await_node(std::unique_lock<std::mutex>& hold, const std::string& node);  // Jobs that have ranks there.
   bool pending(const std::string& id) const { return pending_.count(id) != 0; }
@@ -197,8 +196,7 @@ class JobManager {
   void judge_hang(const std::string& id);
   void note_stragglers(const std::string& id);
   void grow_shrunk();
-  // With how many replicas a job that runs would be placed if it were in the queue instead; 0: not at all.
-  uint32_t replicas_if_queued(const JobRecord& record);
+  uint32_t replicas_if_queued(const JobRecord& record);  // Of a job that runs, if it were not placed; 0: none.
   void expire_leases();
   // Time limits, drains, and dependencies that cannot hold any more.
   void enforce();
@@ -209,7 +207,7 @@ class JobManager {
   RoundInput round_input(const RoundView& view, const std::set<uint64_t>& held_back) const;
   std::set<uint64_t> held_back() const;
   std::unique_ptr<Explainer> explainer_of(RoundView view) const;  // Names jobs as they are now.
-  void start(const std::vector<Start>& starts, RoundView& view);
+  void start(std::unique_lock<std::mutex>& hold, const std::vector<Start>& starts, RoundView& view);
   void preempt(const Preemption& preemption);
 
   JobOptions options_;  // Constant but for rendezvous_address and queues, which mutex_ guards.

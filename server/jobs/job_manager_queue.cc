@@ -16,7 +16,7 @@
 namespace telar::server::jobs {
 namespace {
 
-// Starts are stored under the lock; workers and people get a turn in between. So many fit one transaction of etcd.
+// What is placed is looked at again soon. So many fit one transaction of etcd.
 constexpr size_t kMostStarts = 32;
 constexpr std::chrono::milliseconds kLongestPause(500);
 
@@ -24,13 +24,12 @@ constexpr std::chrono::milliseconds kLongestPause(500);
 
 // Jobs of which a change is pending are left out: that change, once it counts, brings about the next round.
 void JobManager::tick() {
-  std::lock_guard<std::mutex> hold(mutex_);
+  std::unique_lock<std::mutex> hold(mutex_);
   expire_leases();
   give_up_receipts();
   enforce();
   const bool looked = look_after_gangs();
-  place_queued();
-  if (looked) grow_shrunk();  // Behind the queue: what waits comes first.
+  place_queued(hold);
   if (looked) grow_shrunk();  // Behind the queue: what waits comes first.
 }
 
@@ -192,7 +191,7 @@ RoundInput JobManager::round_input(const RoundView& view, const std::set<uint64_
   return input;
 }
 
-void JobManager::place_queued() {
+void JobManager::place_queued(std::unique_lock<std::mutex>& hold) {
   if (line_.size() == 0) {
     explainer_.reset();
     return;
@@ -208,7 +207,7 @@ void JobManager::place_queued() {
   input.most_starts = kMostStarts;
   view.result = plan_round(input);
   for (const Preemption& preemption : view.result.preemptions) preempt(preemption);
-  start(view.result.starts, view);
+  start(hold, view.result.starts, view);
   // Cut short, there may be more to start.
   last_round_seen_ = view.result.starts.size() == kMostStarts ? std::pair<uint64_t, uint64_t>() : seen;
   explainer_ = explainer_of(std::move(view));
@@ -232,33 +231,39 @@ void JobManager::preempt(const Preemption& preemption) {
   }
 }
 
-void JobManager::start(const std::vector<Start>& starts, RoundView& view) {
-  std::vector<Draft> drafts;
-  std::vector<const Start*> done;
+void JobManager::start(std::unique_lock<std::mutex>& hold, const std::vector<Start>& starts, RoundView& view) {
+  AllPending changes;
+  std::vector<const Start*> placed;
+  const auto log = [](const std::string& id, const absl::Status& status) {
+    spdlog::error("job {}: cannot record its placement: {}", id, std::string(status.message()));
+  };
   for (const Start& one : starts) {
     if (pending(one.id)) continue;
     std::vector<cluster::Slot> slots;
     for (const uint32_t device : one.devices) slots.push_back(cluster_.slot(view.inventory, device));
-    drafts.push_back(draft_of(one.id));
-    begin_epoch(drafts.back(), slots);
-    note_shape(drafts.back(), slots.size());
-    done.push_back(&one);
+    Draft draft = draft_of(one.id);
+    begin_epoch(draft, slots);
+    note_shape(draft, slots.size());
+    auto change = begin_commit(std::move(draft));
+    if (!change.ok()) {
+      log(one.id, change.status());
+      continue;
+    }
+    changes.push_back(*std::move(change));
+    placed.push_back(&one);
   }
-  if (drafts.empty()) return;
-  const absl::Status status = commit_all(drafts);
-  if (!status.ok() && drafts.size() > 1) {  // One of them alone may be at fault.
-    for (const Start* one : done) start({*one}, view);
-    return;
-  }
-  if (!status.ok()) {
-    spdlog::error("job {}: cannot record its placement: {}", done[0]->id, std::string(status.message()));
-    return;
-  }
-  for (size_t i = 0; i < drafts.size(); ++i) {
-    const std::string& name = drafts[i].job().name();
-    for (const uint32_t device : done[i]->devices) view.inventory.devices[device].holder = name;
+  if (changes.empty()) return;
+  const std::vector<absl::Status> stored = finish_together(hold, changes);
+  for (size_t i = 0; i < placed.size(); ++i) {
+    const Start& one = *placed[i];
+    if (!stored[i].ok()) {
+      log(one.id, stored[i]);
+      continue;
+    }
+    const JobRecord& record = jobs_.at(one.id);
+    for (const uint32_t device : one.devices) view.inventory.devices[device].holder = record.job().name();
     if (observer_ == nullptr) continue;
-    const auto waited = view.now - cluster::to_wall(drafts[i].record().queue_time());
+    const auto waited = view.now - cluster::to_wall(record.queue_time());
     observer_->on_placed(std::chrono::duration<double>(waited).count());
   }
 }

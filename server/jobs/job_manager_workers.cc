@@ -154,7 +154,7 @@ absl::Status JobManager::heartbeat(const v1::HeartbeatRequest& request) {
 absl::Status JobManager::observe_ranks(std::unique_lock<std::mutex>& hold, const v1::HeartbeatRequest& request) {
   const auto here = placed_on_.find(request.node());
   if (here == placed_on_.end()) return absl::OkStatus();
-  std::vector<std::shared_ptr<Pending>> changes;
+  AllPending changes;
   absl::Status refused;
   for (const std::string& id : here->second) {
     Draft draft = draft_of(id);
