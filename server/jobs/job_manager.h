@@ -52,7 +52,7 @@ class JobManager {
   absl::StatusOr<v1::CreateJobArrayResponse> create_array(v1::CreateJobArrayRequest request,
                                                           const std::string& owner = "");
   absl::StatusOr<v1::Job> update(const v1::UpdateJobRequest& request);
-  v1::ListQueuesResponse queues() const;
+  std::vector<v1::Queue> queues() const;  // In order of name, as are the nodes.
   absl::StatusOr<v1::Job> cancel(const v1::CancelJobRequest& request);
   absl::StatusOr<v1::Job> get(const std::string& name) const;
   absl::StatusOr<v1::ListJobsResponse> list(const v1::ListJobsRequest& request) const;
@@ -62,14 +62,12 @@ class JobManager {
   // Gives room to the logs of newer jobs; see LogStore::remove_old(). May take long; call it now and then.
   void remove_old_logs();
   std::vector<v1::Node> nodes() const;
-  // Gives a device back to the scheduler, and returns its node. NOT_FOUND (NODE_NOT_FOUND, DEVICE_NOT_FOUND);
-  // FAILED_PRECONDITION (STILL_THERE): its worker reports the reason still.
+  // Gives a device back. NOT_FOUND (NODE_NOT_FOUND, DEVICE_NOT_FOUND); FAILED_PRECONDITION (STILL_THERE).
   absl::StatusOr<v1::Node> release_device(const v1::ReleaseDeviceRequest& request);
 
   // For operators: OPEN, CORDONED or DRAINING. `answer` (may be empty) is the key that the answer is kept under.
   absl::StatusOr<v1::Node> set_scheduling(const std::string& node, v1::Node::Scheduling scheduling,
                                           const std::string& reason, const std::string& answer);
-  // What is in the --queues file now.
   void set_queues(std::vector<QueueConfig> queues);
 
   // For workers.
@@ -185,7 +183,8 @@ class JobManager {
   // Faults and what is left on devices: quarantine, and the end of what runs there.
   absl::Status observe_devices(const v1::HeartbeatRequest& request);
   absl::Status take_finding(const std::string& node, const DeviceWatch::Finding& finding);
-  absl::Status change_devices(const DeviceWatch::Changes& changes);
+  absl::Status change_devices(const DeviceWatch::Changes& changes,
+                              const std::optional<store::AnswerRow>& answer = std::nullopt);
   void give_up_receipts();
   // After bytes of a log came or were given up: says on the job how many are missing, if any are.
   absl::Status note_missing_log(const v1::AppendLogRequest& request);

@@ -297,7 +297,7 @@ void JobManager::try_out(const JobRecord& record, v1::Job& job) {
   *job.mutable_waiting() = *std::move(waiting);
 }
 
-v1::ListQueuesResponse JobManager::queues() const {
+std::vector<v1::Queue> JobManager::queues() const {
   std::lock_guard<std::mutex> hold(mutex_);
   std::map<std::string, v1::Queue> found;
   const auto of = [&](const std::string& name) -> v1::Queue& {
@@ -317,16 +317,16 @@ v1::ListQueuesResponse JobManager::queues() const {
     queue.set_running_jobs(queue.running_jobs() + 1);
     queue.set_held_devices(queue.held_devices() + static_cast<uint32_t>(job.placement_size()));
   }
-  v1::ListQueuesResponse response;
+  std::vector<v1::Queue> all;
   for (auto& [name, queue] : found) {
     const QueueConfig config = config_of(options_.queues, name);
     queue.set_name(name);
     queue.set_weight(config.weight);
     queue.set_quota_devices(config.quota_devices);
     queue.set_priority(config.priority);
-    *response.add_queues() = std::move(queue);
+    all.push_back(std::move(queue));
   }
-  return response;
+  return all;
 }
 
 void JobManager::set_queues(std::vector<QueueConfig> queues) {
