@@ -30,6 +30,7 @@ int cancel(Context& context, const CancelOptions& options) {
   v1::CancelJobRequest request;
   request.set_name(job->name());
   request.set_request_id(uuid4());
+  request.set_etag(options.etag);
   const absl::StatusOr<v1::Job> ending = call(context, &v1::Jobs::StubInterface::CancelJob, request, true);
   if (!ending.ok()) return report(context, ending.status());
   if (!options.wait || is_terminal(ending->state())) {
