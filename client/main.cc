@@ -195,9 +195,12 @@ void add_following(CLI::App& app, CommandLine& line) {
   CancelOptions* ending = &line.cancel_options;
   command = app.add_subcommand("cancel", "End a job");
   command->add_option("job", ending->job, "Id, full name, or label")->required();
-  command->add_flag("--wait", ending->wait, "Wait until every process of it is gone");
+  auto* waiting = command->add_flag("--wait", ending->wait, "Wait until every process of it is gone");
   add_duration(*command, "--wait-timeout", ending->wait_timeout, "Stop waiting after this");
-  command->add_option("--etag", ending->etag, "Only if this is the job's etag still");
+  auto* etag = command->add_option("--etag", ending->etag, "Only if this is the job's etag still");
+  command->add_flag("--array", ending->array, "End every task of the array that it is a task of")
+      ->excludes(waiting)
+      ->excludes(etag);
   command->callback(
       [&line, ending] { line.command = [ending](Context& context) { return cancel(context, *ending); }; });
 }

@@ -60,10 +60,12 @@ int logs(Context& context, const LogsOptions& options);
 
 struct CancelOptions {
   std::string job;
+  bool array = false;  // And every other task of its array.
   bool wait = false;
   std::optional<Milliseconds> wait_timeout;
   std::string etag = {};  // As UpdateOptions.etag.
 };
+// Of an array those that are not over, in the end the running ones: so none starts in the place of another.
 // With wait: kOk once the job is CANCELLED, kRefused when it ended otherwise first.
 int cancel(Context& context, const CancelOptions& options);
 
