@@ -18,6 +18,7 @@ struct SubmitOptions {
   std::string name;               // Replaces spec.name.
   std::vector<std::string> sets;  // "path=value", applied after the file in this order.
   std::optional<Milliseconds> wait_timeout;
+  std::string request_id = {};  // Empty: a new one.
 };
 // Prints the new job's id on the first line of stdout; of an array those of its tasks, one a line.
 int submit(Context& context, const SubmitOptions& options);
@@ -59,9 +60,12 @@ int logs(Context& context, const LogsOptions& options);
 
 struct CancelOptions {
   std::string job;
+  bool array = false;  // And every other task of its array.
   bool wait = false;
   std::optional<Milliseconds> wait_timeout;
+  std::string etag = {};  // As UpdateOptions.etag.
 };
+// Of an array those that are not over, in the end the running ones: so none starts in the place of another.
 // With wait: kOk once the job is CANCELLED, kRefused when it ended otherwise first.
 int cancel(Context& context, const CancelOptions& options);
 

@@ -52,7 +52,7 @@ class JobManager {
   absl::StatusOr<v1::CreateJobArrayResponse> create_array(v1::CreateJobArrayRequest request,
                                                           const std::string& owner = "");
   absl::StatusOr<v1::Job> update(const v1::UpdateJobRequest& request);
-  v1::ListQueuesResponse queues() const;
+  std::vector<v1::Queue> queues() const;  // In order of name, as are the nodes.
   absl::StatusOr<v1::Job> cancel(const v1::CancelJobRequest& request);
   absl::StatusOr<v1::Job> get(const std::string& name) const;
   absl::StatusOr<v1::ListJobsResponse> list(const v1::ListJobsRequest& request) const;
@@ -62,14 +62,12 @@ class JobManager {
   // Gives room to the logs of newer jobs; see LogStore::remove_old(). May take long; call it now and then.
   void remove_old_logs();
   std::vector<v1::Node> nodes() const;
-  // Gives a device back to the scheduler, and returns its node. NOT_FOUND (NODE_NOT_FOUND, DEVICE_NOT_FOUND);
-  // FAILED_PRECONDITION (STILL_THERE): its worker reports the reason still.
+  // Gives a device back. NOT_FOUND (NODE_NOT_FOUND, DEVICE_NOT_FOUND); FAILED_PRECONDITION (STILL_THERE).
   absl::StatusOr<v1::Node> release_device(const v1::ReleaseDeviceRequest& request);
 
   // For operators: OPEN, CORDONED or DRAINING. `answer` (may be empty) is the key that the answer is kept under.
   absl::StatusOr<v1::Node> set_scheduling(const std::string& node, v1::Node::Scheduling scheduling,
                                           const std::string& reason, const std::string& answer);
-  // What is in the --queues file now.
   void set_queues(std::vector<QueueConfig> queues);
 
   // For workers.
@@ -109,7 +107,9 @@ class JobManager {
   void tick();
   ChangeSignal& changes() { return changes_; }
 
+  // Some jobs at a time, so that others get the lock between: whoever changes counts as before or after.
   Census census() const;
+  std::vector<std::string> metrics_addresses() const;  // Of the workers.
 
  private:
   JobManager(JobOptions options, const Clock* clock, store::Store* store, store::LogStore* logs, Observer* observer);
@@ -118,7 +118,7 @@ class JobManager {
   // the store may be far away, and again where await() says so.
   absl::StatusOr<bool> replayed(const std::string& request, google::protobuf::Message& answer) const;
   // Decides `parallel: auto`, with mutex_ free: it may take seconds. For the job's history.
-  absl::StatusOr<std::string> decide_layout(v1::CreateJobRequest& request, const std::string& owner);
+  absl::StatusOr<std::string> decide_layout(v1::CreateJobRequest& request);
   // All below want mutex_ held.
   absl::Status replay();
   absl::Status replay_nodes();
@@ -130,14 +130,13 @@ class JobManager {
   // The record, if this rank of this epoch may still send: it is placed there, and neither closed nor lost.
   absl::StatusOr<const JobRecord*> find_open(const std::string& job, uint64_t epoch, uint32_t rank,
                                              const std::string& node) const;
-  // Goes on with a page below the order `below`, and moves it; false when the page is complete.
+  // Both go on behind a job, by id or order, and move it; false when all were counted, or the page is complete.
+  bool count_some(std::string* id, Census* census) const;
   bool list_some(const v1::ListJobsRequest& request, int most, uint64_t* below, v1::ListJobsResponse* response) const;
   // The job as people see it: with why it waits, and how long it runs by now.
   v1::Job shown(const JobRecord& record) const;
-  double run_seconds(const JobRecord& record) const;  // By now.
   // The first of its dependencies that is so, in words.
   std::optional<std::string> dependency_that(Dependence is, const v1::Job& job) const;
-  absl::Status check_etag(const JobRecord& record, const std::string& etag) const;
   // A new job of a complete spec, named and in the queue, but nowhere stored yet.
   Draft submitted(const std::string& project, const std::string& owner, const v1::JobSpec& spec, const std::string& id,
                   uint64_t order, const std::string& why = "submitted") const;
@@ -149,8 +148,6 @@ class JobManager {
   SchedulingContext scheduling_context() const;
   // Settles, stores, and only then lets the change count. INTERNAL: a change of this job is pending.
   absl::Status commit(Draft& draft);
-  // All of them in one write, or none.
-  absl::Status commit_all(std::vector<Draft>& drafts);
   absl::StatusOr<store::Batch> finish(Draft& draft) const;
   void let_count(const Draft& draft);
   void apply(const JobRecord& before, const JobRecord& after);
@@ -162,28 +159,32 @@ class JobManager {
 
   // Pending changes: job_manager_pending.cc.
   struct Pending;
+  using AllPending = std::vector<std::shared_ptr<Pending>>;
   // Settles the draft and lets everyone know of it but those who read. `request`: whose answer it makes; may be empty.
   absl::StatusOr<std::shared_ptr<Pending>> begin_commit(Draft draft, const std::string& request = "");
   // Gives up `hold`, stores, takes it again, and lets the changes count. All are tried; the first error is returned.
-  absl::Status finish_commits(std::unique_lock<std::mutex>& hold, const std::vector<std::shared_ptr<Pending>>& all);
+  absl::Status finish_commits(std::unique_lock<std::mutex>& hold, const AllPending& all);
+  // The same in one write, or, where that fails, one by one. How each ended.
+  std::vector<absl::Status> finish_together(std::unique_lock<std::mutex>& hold, const AllPending& all);
   absl::StatusOr<v1::Job> commit_unlocked(std::unique_lock<std::mutex>& hold, Draft draft,
                                           const std::string& request = "");
   // Of a change that could not be stored: the answer of an equal request that was quicker, or why.
   absl::StatusOr<v1::Job> first_answer(const std::string& request, const absl::Status& status) const;
-  // Until nothing is pending of this job, nor for this request. `hold` is given up meanwhile: call it before looking at
-  // anything. True: there was something.
+  // Until nothing is pending of this job or request. Gives up `hold`: look at nothing before. True: something was.
   bool await(std::unique_lock<std::mutex>& hold, const std::string& id, const std::string& request = "");
   void await_node(std::unique_lock<std::mutex>& hold, const std::string& node);  // Jobs that have ranks there.
   bool pending(const std::string& id) const { return pending_.count(id) != 0; }
   void apply_pending(Pending& pending);
   // commit() and commit_all() of the store, in the words of this interface.
   absl::Status told_of_store(const absl::Status& status) const;
+  absl::Status observe_ranks(std::unique_lock<std::mutex>& hold, const v1::HeartbeatRequest& request);
   void observe_node(Draft& draft, const v1::HeartbeatRequest& request);
   bool has_strangers(const v1::HeartbeatRequest& request) const;
   // Faults and what is left on devices: quarantine, and the end of what runs there.
   absl::Status observe_devices(const v1::HeartbeatRequest& request);
   absl::Status take_finding(const std::string& node, const DeviceWatch::Finding& finding);
-  absl::Status change_devices(const DeviceWatch::Changes& changes);
+  absl::Status change_devices(const DeviceWatch::Changes& changes,
+                              const std::optional<store::AnswerRow>& answer = std::nullopt);
   void give_up_receipts();
   // After bytes of a log came or were given up: says on the job how many are missing, if any are.
   absl::Status note_missing_log(const v1::AppendLogRequest& request);
@@ -194,19 +195,18 @@ class JobManager {
   void judge_hang(const std::string& id);
   void note_stragglers(const std::string& id);
   void grow_shrunk();
-  // With how many replicas a job that runs would be placed if it were in the queue instead; 0: not at all.
-  uint32_t replicas_if_queued(const JobRecord& record);
+  uint32_t replicas_if_queued(const JobRecord& record);  // Of a job that runs, if it were not placed; 0: none.
   void expire_leases();
   // Time limits, drains, and dependencies that cannot hold any more.
   void enforce();
-  std::string draining_node(const v1::Job& job) const;  // One that it has ranks on; empty: none.
-  void place_queued();
+  std::string why_it_moves(const v1::Job& job) const;  // From a node that is drained or ends; empty: it does not.
+  void place_queued(std::unique_lock<std::mutex>& hold);
   RoundView view() const;
   Holder holder_of(const JobRecord& record, const cluster::Inventory& inventory, Clock::Wall now) const;
   RoundInput round_input(const RoundView& view, const std::set<uint64_t>& held_back) const;
   std::set<uint64_t> held_back() const;
   std::unique_ptr<Explainer> explainer_of(RoundView view) const;  // Names jobs as they are now.
-  void start(const std::vector<Start>& starts, RoundView& view);
+  void start(std::unique_lock<std::mutex>& hold, const std::vector<Start>& starts, RoundView& view);
   void preempt(const Preemption& preemption);
 
   JobOptions options_;  // Constant but for rendezvous_address and queues, which mutex_ guards.

@@ -104,6 +104,7 @@ grpc::Status ClusterService::Heartbeat(grpc::ServerContext* context, Stream* str
     const CallTimer timer(metrics_, "Heartbeat");
     if (absl::Status status = admitted(); !status.ok()) return to_grpc(status);
     if (absl::Status status = session.handle(request); !status.ok()) return to_grpc(status);
+    if (request.leave() == v1::HeartbeatRequest::GONE) return grpc::Status::OK;
   } while (stream->Read(&request));
   return grpc::Status::OK;
 }

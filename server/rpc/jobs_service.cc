@@ -62,6 +62,26 @@ absl::Status check_log_request(const v1::ReadLogRequest& request, const v1::Job&
   return found.empty() ? absl::OkStatus() : invalid(found);
 }
 
+// Of what has few entries, in the order of their names. The token is the last name of the page before: what comes and
+// goes in between disturbs nothing.
+template <typename Entry, typename Request>
+absl::Status page_of(std::vector<Entry> all, const Request& request, google::protobuf::RepeatedPtrField<Entry>& page,
+                     std::string& next) {
+  if (request.page_size() < 0) {
+    return invalid(
+        {{"page_size", absl::StrCat(request.page_size(), " must not be negative; 0 means all that are left")}});
+  }
+  for (Entry& one : all) {
+    if (one.name() <= request.page_token()) continue;
+    if (request.page_size() > 0 && page.size() == request.page_size()) {
+      next = page.rbegin()->name();
+      break;
+    }
+    *page.Add() = std::move(one);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 grpc::Status JobsService::CreateJob(grpc::ServerContext*, const v1::CreateJobRequest* request, v1::Job* job) {
@@ -96,11 +116,11 @@ grpc::Status JobsService::UpdateJob(grpc::ServerContext*, const v1::UpdateJobReq
   return answer(manager_->update(*request), job);
 }
 
-grpc::Status JobsService::ListQueues(grpc::ServerContext*, const v1::ListQueuesRequest*,
+grpc::Status JobsService::ListQueues(grpc::ServerContext*, const v1::ListQueuesRequest* request,
                                      v1::ListQueuesResponse* response) {
   const CallTimer timer(metrics_, "ListQueues");
-  *response = manager_->queues();
-  return grpc::Status::OK;
+  return to_grpc(
+      page_of(manager_->queues(), *request, *response->mutable_queues(), *response->mutable_next_page_token()));
 }
 
 grpc::Status JobsService::WatchJob(grpc::ServerContext* context, const v1::WatchJobRequest* request,
@@ -175,20 +195,8 @@ grpc::Status JobsService::ReadLog(grpc::ServerContext* context, const v1::ReadLo
 grpc::Status JobsService::ListNodes(grpc::ServerContext*, const v1::ListNodesRequest* request,
                                     v1::ListNodesResponse* response) {
   const CallTimer timer(metrics_, "ListNodes");
-  if (request->page_size() < 0) {
-    return to_grpc(invalid(
-        {{"page_size", absl::StrCat(request->page_size(), " must not be negative; 0 means all that are left")}}));
-  }
-  // The token is the last name of the page before: nodes that come and go in between disturb nothing.
-  for (v1::Node& node : manager_->nodes()) {
-    if (node.name() <= request->page_token()) continue;
-    if (request->page_size() > 0 && response->nodes_size() == request->page_size()) {
-      response->set_next_page_token(response->nodes(response->nodes_size() - 1).name());
-      break;
-    }
-    *response->add_nodes() = std::move(node);
-  }
-  return grpc::Status::OK;
+  return to_grpc(
+      page_of(manager_->nodes(), *request, *response->mutable_nodes(), *response->mutable_next_page_token()));
 }
 
 grpc::Status JobsService::GetVersion(grpc::ServerContext*, const v1::GetVersionRequest*, v1::Version* response) {

@@ -16,6 +16,7 @@
 #include <grpcpp/server_builder.h>
 
 #include "common/channel.h"
+#include "common/errors.h"
 #include "telar/v1/cluster.grpc.pb.h"
 
 namespace telar::fakes {
@@ -88,6 +89,12 @@ class FakeCoordinator final : public v1::Cluster::Service {
     ended_.insert(epoch);
   }
 
+  // The node is revoked, or not any more: streams end, and it may not register.
+  void revoke(bool revoked) {
+    const std::lock_guard lock(mutex_);
+    revoked_ = revoked;
+  }
+
   // There is no room for logs.
   void set_full(bool full) {
     const std::lock_guard lock(mutex_);
@@ -138,6 +145,7 @@ class FakeCoordinator final : public v1::Cluster::Service {
                             v1::RegisterNodeResponse* response) override {
     using google::protobuf::util::TimeUtil;
     const std::lock_guard lock(mutex_);
+    if (revoked_) return to_grpc(error(absl::StatusCode::kPermissionDenied, "REVOKED", "node a is revoked"));
     registrations_.push_back(*request);
     *response->mutable_heartbeat_interval() = TimeUtil::MillisecondsToDuration(200);
     *response->mutable_lease() = TimeUtil::MillisecondsToDuration(2000);
@@ -154,24 +162,26 @@ class FakeCoordinator final : public v1::Cluster::Service {
     }
     v1::HeartbeatRequest request;
     if (!stream->Read(&request)) return grpc::Status::OK;
+    bool over = false;        // Guarded by mutex_.
     std::thread pusher([&] {  // Changes go out unasked.
       std::unique_lock lock(mutex_);
       for (uint64_t sent = version_; true; sent = version_) {
-        changed_.wait(lock, [&] { return stopping_ || context->IsCancelled() || version_ != sent; });
-        if (stopping_ || context->IsCancelled()) return;
+        changed_.wait(lock, [&] { return stopping_ || over || context->IsCancelled() || version_ != sent; });
+        if (stopping_ || over || context->IsCancelled()) return;
         if (!stream->Write(answer())) return;
       }
     });
     do {
       const std::lock_guard lock(mutex_);
+      if (revoked_) break;
       last_ = request;
       heartbeats_.push_back(request);
       changed_.notify_all();
       if (!silent_) stream->Write(answer());
-    } while (stream->Read(&request));
-    context->TryCancel();
+    } while (request.leave() != v1::HeartbeatRequest::GONE && stream->Read(&request));
     {
       const std::lock_guard lock(mutex_);
+      over = true;
       changed_.notify_all();
     }
     pusher.join();
@@ -230,7 +240,7 @@ class FakeCoordinator final : public v1::Cluster::Service {
 
   std::mutex mutex_;  // Guards all below; also the writes of a stream, of which there is one here.
   std::condition_variable changed_;
-  bool stopping_ = false, silent_ = false;
+  bool stopping_ = false, silent_ = false, revoked_ = false;
   uint64_t version_ = 1;
   uint64_t term_ = 0;
   std::vector<v1::Assignment> assignments_;

@@ -12,7 +12,8 @@ using std::chrono::milliseconds;
 
 namespace {
 constexpr milliseconds kLastShipping{5'000};
-}
+constexpr milliseconds kGoodbye{3'000};
+}  // namespace
 
 Agent::Agent(AgentConfig config, const StateDir* state, Spawner* spawner, prometheus::Registry* registry,
              std::function<void()> on_beat, std::function<void()> on_failure)
@@ -24,7 +25,9 @@ Agent::Agent(AgentConfig config, const StateDir* state, Spawner* spawner, promet
       rank_metrics_(*registry, config_.self.node()),
       link_(std::make_unique<CoordinatorLink>(
           config_.coordinator, config_.self, &daemon_metrics_,
-          [this](v1::HeartbeatResponse r) { take_assignments(std::move(r)); }, [this] { drop_assignments(); })),
+          CoordinatorLink::Told{.on_assignments = [this](v1::HeartbeatResponse r) { take_assignments(std::move(r)); },
+                                .on_registered = [this] { drop_assignments(); },
+                                .on_revoked = [this] { take_revocation(); }})),
       shipper_(std::make_unique<Shipper>(dial(config_.coordinator), config_.self.node(), config_.shipper,
                                          &rank_metrics_, &daemon_metrics_, [this] { wake(); })),
       flights_(std::make_unique<FlightReporter>(dial(config_.coordinator), config_.self.node())),
@@ -49,7 +52,7 @@ Agent::~Agent() {
 void Agent::start() {
   table_.adopt();
   table_.tick().IgnoreError();  // Who died meanwhile is known before the first word. The loop meets the error again.
-  link_->set_status(node_status());
+  link_->set_status(node_status(/*ending=*/false));
   thread_ = std::thread([this] { run(); });
   link_->start();
 }
@@ -63,24 +66,27 @@ void Agent::run() {
     if (stopping_) return;
     const auto wish = wish_;
     const auto stop = stop_ranks_;
+    const bool revoked = revoked_;
     const auto flights = std::exchange(flight_wishes_, {});
     lock.unlock();
 
     if (stop && !told_to_stop) {
+      table_.start_no_more();
       const milliseconds longest = table_.stop_all(*stop);
       lock.lock();
       longest_grace_ = std::max(longest_grace_, longest);
       lock.unlock();
     }
     told_to_stop = stop.has_value();
+    if (revoked) table_.stop_all(config_.revoked_grace);
     probe_.tick();
-    if (wish && !stop) table_.reconcile(*wish);
+    if (wish) table_.reconcile(*wish);
     for (const v1::FlightWish& one : flights) {
       const RankKey key{one.job(), one.epoch(), one.rank()};
       if (const auto directory = table_.directory(key)) flights_->wish(key, *directory);
     }
     const absl::Status status = table_.tick();
-    link_->set_status(node_status());
+    link_->set_status(node_status(stop.has_value()));
     on_beat_();
 
     lock.lock();
@@ -95,7 +101,11 @@ void Agent::run() {
   }
 }
 
-NodeStatus Agent::node_status() const { return {table_.statuses(), probe_.health(), table_.receipts()}; }
+NodeStatus Agent::node_status(bool ending) const {
+  NodeStatus status{table_.statuses(), probe_.health(), table_.receipts()};
+  if (ending) status.leave = table_.nothing_left() ? v1::HeartbeatRequest::GONE : v1::HeartbeatRequest::ENDING;
+  return status;
+}
 
 void Agent::take_assignments(v1::HeartbeatResponse response) {
   const std::lock_guard lock(mutex_);
@@ -107,6 +117,16 @@ void Agent::take_assignments(v1::HeartbeatResponse response) {
 
 void Agent::drop_assignments() {
   const std::lock_guard lock(mutex_);
+  revoked_ = false;
+  wish_.reset();
+  woken_ = true;
+  wake_.notify_all();
+}
+
+void Agent::take_revocation() {
+  const std::lock_guard lock(mutex_);
+  if (!revoked_) spdlog::error("this node is revoked: its ranks stop, and none is started");
+  revoked_ = true;
   wish_.reset();
   woken_ = true;
   wake_.notify_all();
@@ -130,6 +150,10 @@ void Agent::stop_ranks(milliseconds grace) {
       spdlog::warn("some ranks or their output remain; the next start of this daemon takes them over");
       return;
     }
+  }
+  lock.unlock();
+  if (!link_->wait_goodbye(kGoodbye)) {
+    spdlog::warn("the coordinator did not hear that nothing is left here: it waits until the lease is over");
   }
 }
 

@@ -85,12 +85,13 @@ int main(int argc, char** argv) {
     std::cerr << kUsage;
     return telar::metrics::exit_code(telar::v1::CONFIG);
   }
-  telar::train::init_rank_logging("telar-rank");
+  telar::train::RankLog& log = telar::train::init_rank_logging("telar-rank");
   auto events = telar::train::EventLog::open(arguments.events);
   if (!events.ok()) {
     spdlog::error("{}", std::string(events.status().message()));
     return telar::metrics::exit_code(telar::v1::STORAGE);
   }
+  (*events)->set_lost_log([&log] { return log.take_lost(); });
 
   std::atomic<bool> stop{false}, begun{false};
   // Asked to stop: the loop sees it behind the running step. Before the first step there is nothing to save, and

@@ -331,7 +331,7 @@ class Run {
       const Doing saving(*flight_, Activity::kSaving);
       pace.checkpoint_stall += saves_->make_room();
     }
-    if (const absl::Status told = saves_->check_told(); !told.ok()) return told;
+    if (const absl::Status told = saves_->check_end(); !told.ok()) return told;
     const auto batch = loader.next();
     if (!batch.ok()) return with_class(v1::DATA, batch.status());
     pace.data_wait += batch->waited_seconds;
@@ -455,7 +455,7 @@ class Run {
       return saves_->save_now(position());
     }
     saves_->make_room();
-    absl::Status status = saves_->check_told();
+    absl::Status status = saves_->check_end();
     if (status.ok()) status = saves_->stage(outcome_.step);
     if (status.ok()) write_staged();
     return status;

@@ -136,13 +136,18 @@ TEST_F(Service, ALogSaysWhatIsMissing) {
   v1::AppendLogResponse response;
   ASSERT_TRUE(cluster_->AppendLog(context().get(), lost, &response).ok());
   EXPECT_EQ(response.next_offset(), 1004u);
+  // Whatever a log's text says of itself is text.
   append(name, 1, 1004, "two\n[telar: 77 bytes of this log are missing here: the disk was full]\n");
+  v1::RankEvent gap;
+  gap.mutable_log_lost()->set_bytes(30);
+  ASSERT_TRUE(report(name, 1, 0, {gap, gap}).ok());
+  ASSERT_TRUE(report(name, 1, 0, {gap, gap}).ok());  // The same two lines.
   std::string noted;
   const v1::Job job = get(name);
   for (const v1::Condition& one : job.conditions()) noted += one.type() + " " + one.message() + "\n";
   EXPECT_EQ(noted,
             "LOG_GAP rank 0 epoch 1: missing from its log: 1000 bytes\n"
-            "LOG_GAP rank 0 epoch 1: no room on its node's disk: 77 bytes\n");
+            "LOG_GAP rank 0 epoch 1: no room on its node's disk: 60 bytes\n");
   v1::ReadLogRequest request;
   request.set_name(name);
   auto reading = context();
@@ -445,7 +450,7 @@ TEST_F(Service, MetricsTellOfJobsNodesAndCalls) {
   }
   const std::string id = jobs::job_id(name);
   EXPECT_NE(text.find("telar_job_state{job_id=\"" + id + "\",state=\"RUNNING\"} 1"), std::string::npos) << text;
-  EXPECT_EQ(worker_targets(manager_->census().metrics_addresses),
+  EXPECT_EQ(worker_targets(manager_->metrics_addresses()),
             R"([{"labels":{},"targets":["127.0.0.1:9100","127.0.0.1:9100"]}])");
   EXPECT_EQ(worker_targets({}), "[]");
   ASSERT_TRUE(cancel(name).ok());

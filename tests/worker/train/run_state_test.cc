@@ -69,6 +69,19 @@ TEST_F(RunTest, ARankAloneAsksTheCoordinatorTooIfThereIsOne) {
   EXPECT_FALSE(fs::exists(shard("b", "00000004")));
 }
 
+TEST_F(RunTest, ARankOfARevokedNodeEndsAtItsNextSaveAndPublishesNothing) {
+  fakes::FakeRendezvous coordinator;
+  coordinator.checkpoints.revoked = true;
+  v1::RankPlan made = plan("a", 10'000);
+  made.set_rendezvous_address(coordinator.address());
+  const auto outcome = run_plan(made);
+  EXPECT_EQ(class_of(outcome.status()), v1::STORAGE) << outcome.status();
+  EXPECT_THAT(std::string(outcome.status().message()), HasSubstr("node a is revoked"));
+  EXPECT_EQ(coordinator.checkpoints.asked, 1);
+  EXPECT_LT(losses("a").size(), 100u);
+  EXPECT_FALSE(fs::exists(shard("a", "00000010")));
+}
+
 TEST_F(RunTest, FallsBackToTheNewestCheckpointThatIsWhole) {
   ASSERT_TRUE(run_plan(plan("a", 30)).ok());
   const std::string want = read(shard("a", "00000030"));
