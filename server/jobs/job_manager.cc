@@ -140,6 +140,7 @@ void JobManager::apply(const JobRecord& before, const JobRecord& after) {
     placed_.erase(id);
     stops_.erase(id);
     hangs_.forget(id);
+    forecasts_.erase(id);
     cluster_.release(job.name());
   }
   if (assignments_differ(before, after)) {
@@ -186,6 +187,7 @@ v1::Job JobManager::shown(const JobRecord& record) const {
   v1::Job job = record.job();
   job.set_run_seconds(run_seconds(record));
   *job.mutable_goodput() = goodput_of(record, clock_->wall());
+  if (placed(job.state())) show_placed(record, job);
   const Waiter* waiter = line_.find(record.order());
   if (waiter == nullptr || !explainer_) return job;
   auto waiting = explainer_->explain(*waiter, line_.request(waiter->request));
@@ -316,6 +318,7 @@ Census JobManager::census() const {
     if (!terminal(record.job().state())) {
       census.live.push_back(record.job());
       *census.live.back().mutable_goodput() = goodput_of(record, clock_->wall());
+      if (placed(record.job().state())) show_placed(record, census.live.back());
     }
     if (const double ratio = hangs_.straggler_ratio(id); ratio > 0)
       census.straggler_ratios[record.job().name()] = ratio;

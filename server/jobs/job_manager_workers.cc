@@ -239,6 +239,7 @@ absl::StatusOr<v1::ReportEventsResponse> JobManager::report_events(const v1::Rep
       rank.set_interrupted(event.finished().interrupted());
       rank.set_finished(!event.finished().interrupted());
     }
+    fold_memory(draft.record(), request.rank(), event);
     if (request.rank() == 0) fold_event(draft.record(), event);
     // Every rank takes the same steps; one account of them is enough.
     if (request.rank() == 0 || !event.has_step()) draft.report(request.rank(), event);

@@ -35,6 +35,14 @@ class Observer {
   virtual void on_straggler() = 0;       // A job has other slow ranks than before.
 };
 
+// A job that a forecast is wanted of.
+struct ForecastWish {
+  std::string job;  // Id.
+  uint64_t epoch = 0;
+  v1::JobSpec spec;             // As the epoch runs it.
+  std::vector<v1::Node> nodes;  // With the devices that it has there, and nothing else.
+};
+
 // A piece of a job's history.
 struct EventPage {
   std::vector<v1::JobEvent> events;
