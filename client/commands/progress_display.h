@@ -14,7 +14,11 @@ namespace telar::client {
 class ProgressDisplay {
  public:
   ProgressDisplay(Context& context, bool quiet)
-      : context_(context), quiet_(quiet), page_(context.terminal.live && !quiet), screen_(context.terminal) {}
+      : context_(context),
+        quiet_(quiet),
+        page_(context.terminal.live && !quiet),
+        screen_(context.terminal),
+        told_(context.clock.now()) {}
 
   void event(const v1::JobEvent& event);  // Plain: a line of its own, with its time.
   void progress(const v1::Job& job);      // As of now. The page: a few a second; plain: at most one in two seconds.

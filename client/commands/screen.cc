@@ -16,7 +16,7 @@ namespace {
 // The other screen, the cursor, wrapping: xterm's private modes, which the terminals of today share.
 constexpr std::string_view kEnter = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 constexpr std::string_view kLeave = "\x1b[?7h\x1b[?25h\x1b[?1049l";
-constexpr std::string_view kHome = "\x1b[H", kEraseLine = "\x1b[K", kEraseBelow = "\x1b[J";
+constexpr std::string_view kHome = "\x1b[H", kEraseLine = "\x1b[2K", kEraseBelow = "\x1b[J";
 // A terminal that takes nothing more, as behind Ctrl-S, must not keep the program from ending.
 constexpr std::chrono::milliseconds kPatience{200};
 
@@ -44,7 +44,7 @@ void Screen::draw(std::vector<std::string> lines) {
   page += kHome;
   for (size_t i = 0; i < lines.size(); ++i) {
     if (i > 0) page += "\r\n";
-    page.append(lines[i]).append(kEraseLine);
+    page.append(kEraseLine).append(lines[i]);
   }
   page += kEraseBelow;
   const std::lock_guard<std::timed_mutex> hold(mutex());

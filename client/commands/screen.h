@@ -1,5 +1,5 @@
-// A terminal (stderr) as one page that is drawn again and again: on its other screen, without cursor, lines not wrapped,
-// all of which is taken back at the end. Ctrl-Z does nothing meanwhile: it would leave the terminal so.
+// A terminal (stderr) as one page that is drawn again and again: on its other screen, without cursor, lines not
+// wrapped, all of which is taken back at the end. Ctrl-Z does nothing meanwhile: it would leave the terminal so.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ class Screen {
   Screen& operator=(const Screen&) = delete;
 
   ViewStyle style() const;  // As the terminal is now.
-  // At least one column and line fewer than the terminal has. Only what differs from the page before is written.
+  // Written only where it differs from the page before.
   void draw(std::vector<std::string> lines);
   bool shown() const { return shown_; }
   // Gives the terminal back; the last page stays on it, as text.

@@ -8,8 +8,8 @@
 namespace telar::client {
 namespace {
 
-constexpr double kKept = 0.98;    // Of the smoothed loss, a step later.
-constexpr size_t kWindow = 20;    // Steps.
+constexpr double kKept = 0.98;  // Of the smoothed loss, a step later.
+constexpr size_t kWindow = 20;  // Steps.
 constexpr uint64_t kRankZero = 0;
 
 // Half as many points, each for two.

@@ -21,8 +21,8 @@ class JobHistory {
   };
   // Over the last steps that were told of.
   struct Shares {
-    double step_seconds = 0;      // Of a step; 0: nothing is known.
-    double data_wait = 0;         // Of the time.
+    double step_seconds = 0;  // Of a step; 0: nothing is known.
+    double data_wait = 0;     // Of the time.
     double checkpoint_stall = 0;
   };
   static constexpr size_t kMostNotes = 32;

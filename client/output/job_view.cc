@@ -13,15 +13,15 @@
 namespace telar::client {
 namespace {
 
-constexpr size_t kLabel = 9;          // Columns.
-constexpr size_t kMostRanks = 12;     // Shown.
+constexpr size_t kLabel = 9;       // Columns.
+constexpr size_t kMostRanks = 12;  // Shown.
 constexpr size_t kMostConditions = 3;
-constexpr size_t kLeastEvents = 3;    // Lines that ranks leave for them.
+constexpr size_t kLeastEvents = 3;  // Lines that ranks leave for them.
 constexpr size_t kPlotRows = 4;
-constexpr double kOldNews = 12;       // Seconds; the coordinator says something every five.
+constexpr double kOldNews = 12;  // Seconds; the coordinator says something every five.
 constexpr double kWorthAShare = 0.005;
 
-std::string percent(double share) { return absl::StrFormat("%.1f%%", 100 * share); }
+std::string as_percent(double share) { return absl::StrFormat("%.1f%%", 100 * share); }
 
 class JobView {
  public:
@@ -85,8 +85,9 @@ class JobView {
     const std::string model = placed ? one_line(job_.placement(0).device().model()) : "";
     const std::string kind = absl::AsciiStrToLower(v1::ResourceSpec::Kind_Name(job_.spec().resources().kind()));
     if (devices > 0) {
-      all.push_back(absl::StrCat(devices, " x ", model.empty() ? kind : model,
-                                 nodes.empty() ? "" : absl::StrCat(" on ", nodes.size(), nodes.size() == 1 ? " node" : " nodes")));
+      all.push_back(absl::StrCat(
+          devices, " x ", model.empty() ? kind : model,
+          nodes.empty() ? "" : absl::StrCat(" on ", nodes.size(), nodes.size() == 1 ? " node" : " nodes")));
     }
     const uint32_t replicas = job_.data_parallel() > 0 ? job_.data_parallel() : parallel.data();
     if (replicas > 0) {
@@ -119,7 +120,7 @@ class JobView {
   void steps() {
     const v1::Progress& progress = job_.progress();
     const double share = static_cast<double>(progress.step()) / static_cast<double>(progress.total_steps());
-    std::string text = absl::StrCat(" ", progress.step(), "/", progress.total_steps(), "  ", percent(share));
+    std::string text = absl::StrCat(" ", progress.step(), "/", progress.total_steps(), "  ", as_percent(share));
     if (live() && progress.eta_seconds() > 0) absl::StrAppend(&text, "  ETA ", duration(progress.eta_seconds()));
     ViewLine made = labelled("step");
     const size_t room = made.left() > text.size() + 10 ? made.left() - text.size() : 10;
@@ -169,7 +170,7 @@ class JobView {
     }
     absl::StrAppend(&text, ", MFU ", mfu(progress));
     const double hardware = history_.hardware_share();
-    if (progress.mfu() > 0 && hardware > 0) absl::StrAppend(&text, ", HFU ", percent(progress.mfu() * hardware));
+    if (progress.mfu() > 0 && hardware > 0) absl::StrAppend(&text, ", HFU ", as_percent(progress.mfu() * hardware));
     ViewLine made = labelled("speed").add(text);
     if (job_.forecast().tokens_per_second() > 0) {
       made.add("  forecast " + count(job_.forecast().tokens_per_second()), ViewLine::kDim);
@@ -179,19 +180,19 @@ class JobView {
 
   void waits() {
     if (history_.bubble() || history_.bubble_theory() > 0) {
-      const std::string measured = history_.bubble() ? percent(*history_.bubble()) : "not measured yet";
-      put(labelled("bubble").add(measured + ", by the schedule " + percent(history_.bubble_theory())));
+      const std::string measured = history_.bubble() ? as_percent(*history_.bubble()) : "not measured yet";
+      put(labelled("bubble").add(measured + ", by the schedule " + as_percent(history_.bubble_theory())));
     }
     const JobHistory::Shares shares = history_.shares();
     if (shares.step_seconds > 0) {
       put(labelled("waits").add(
-          absl::StrCat("data ", percent(shares.data_wait), ", saves ", percent(shares.checkpoint_stall))));
+          absl::StrCat("data ", as_percent(shares.data_wait), ", saves ", as_percent(shares.checkpoint_stall))));
     }
     ViewLine made = labelled("time");
     bool first = true;
     for (const v1::PhaseTime& part : history_.parts()) {
       if (part.seconds() < kWorthAShare) break;
-      const std::string text = absl::StrCat(first ? "" : ", ", part.phase(), " ", percent(part.seconds()));
+      const std::string text = absl::StrCat(first ? "" : ", ", part.phase(), " ", as_percent(part.seconds()));
       if (width_of(text) > made.left()) break;
       made.add(text);
       first = false;
@@ -212,7 +213,8 @@ class JobView {
     const uint64_t peak = peak_bytes();
     if (peak == 0) return;
     uint64_t capacity = 0, forecast = 0;
-    for (const v1::RankPlacement& place : job_.placement()) capacity = std::max(capacity, place.device().memory_bytes());
+    for (const v1::RankPlacement& place : job_.placement())
+      capacity = std::max(capacity, place.device().memory_bytes());
     for (const v1::StageMemory& stage : job_.forecast().memory()) forecast = std::max(forecast, stage.device_bytes());
     std::string text = capacity > 0 ? absl::StrCat(" ", bytes(peak), " of ", bytes(capacity)) : bytes(peak);
     if (forecast > 0) absl::StrAppend(&text, ", forecast ", bytes(forecast));

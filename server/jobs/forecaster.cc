@@ -6,25 +6,25 @@
 #include <utility>
 
 #include "server/jobs/auto_layout.h"
+#include "server/jobs/progress.h"
 #include "worker/forecast/forecast.h"
 
 namespace telar::server::jobs {
 namespace {
 
-constexpr std::chrono::seconds kBetweenLooks(1);
+constexpr std::chrono::seconds kBetweenForecasts(1);
 constexpr size_t kMostKnown = 64;
-constexpr const char* kHostClass = "host";
 
-void add_class(v1::StageMemory& stage, const std::string& name, uint64_t bytes) {
+void add_memory_class(v1::StageMemory& stage, const std::string& name, uint64_t bytes) {
   if (bytes == 0) return;
   v1::MemoryUse& use = *stage.add_classes();
   use.set_memory_class(name);
   use.set_bytes(bytes);
-  if (name != kHostClass) stage.set_device_bytes(stage.device_bytes() + bytes);
+  if (name != kHostMemory) stage.set_device_bytes(stage.device_bytes() + bytes);
 }
 
 // What two jobs must have alike for one forecast to be that of both.
-std::string key_of(const ForecastWish& wish) {
+std::string forecast_key(const ForecastWish& wish) {
   v1::JobSpec spec = wish.spec;
   const bool documents = spec.data().reset_at_documents();
   spec.clear_data();
@@ -60,8 +60,8 @@ absl::StatusOr<v1::JobForecast> forecast_of(const v1::JobSpec& spec, const std::
   for (const v1::RankForecast& rank : found->ranks()) {
     v1::StageMemory& stage = *told.add_memory();
     stage.set_pipeline_rank(rank.pipeline_rank());
-    for (const v1::MemoryForecast& use : rank.memory()) add_class(stage, use.memory_class(), use.bytes());
-    add_class(stage, "reserved", cluster->rates().reserved_bytes());
+    for (const v1::MemoryForecast& use : rank.memory()) add_memory_class(stage, use.memory_class(), use.bytes());
+    add_memory_class(stage, "reserved", cluster->rates().reserved_bytes());
   }
   return told;
 }
@@ -84,7 +84,7 @@ bool Forecaster::stopping() {
 
 void Forecaster::loop() {
   std::unique_lock<std::mutex> hold(mutex_);
-  while (!ended_.wait_for(hold, kBetweenLooks, [this] { return stop_; })) {
+  while (!ended_.wait_for(hold, kBetweenForecasts, [this] { return stop_; })) {
     hold.unlock();
     while (!stopping()) {
       const auto wish = manager_->forecast_wanted();
@@ -96,7 +96,7 @@ void Forecaster::loop() {
 }
 
 const v1::JobForecast& Forecaster::forecast(const ForecastWish& wish) {
-  const std::string key = key_of(wish);
+  const std::string key = forecast_key(wish);
   if (const auto known = known_.find(key); known != known_.end()) return known->second;
   if (known_.size() == kMostKnown) known_.clear();
   v1::JobForecast& made = known_[key];

@@ -1,6 +1,6 @@
 // The thread that works out what placed jobs should need, as `telar plan` would say it, one after another: Job.forecast
-// and telar_memory_forecast_bytes. Nothing waits for it. In memory only: after a restart of the coordinator all of it is
-// worked out again.
+// and telar_memory_forecast_bytes. Nothing waits for it. In memory only: after a restart of the coordinator all of it
+// is worked out again.
 #pragma once
 
 #include <condition_variable>

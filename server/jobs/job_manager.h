@@ -244,7 +244,7 @@ class JobManager {
   std::map<std::string, Clock::Steady> retry_at_;  // Job id -> not before; retry_time, whatever happens to the wall's.
   HangWatch hangs_;
   std::map<std::string, std::pair<uint64_t, v1::JobForecast>> forecasts_;  // By id, with the epoch; of placed jobs.
-  std::optional<Clock::Steady> looked_after_, looked_for_growth_;  // Gangs; shrunk ones.
+  std::optional<Clock::Steady> looked_after_, looked_for_growth_;          // Gangs; shrunk ones.
 };
 
 }  // namespace telar::server::jobs

@@ -30,17 +30,14 @@ void fold_step(JobRecord& record, const v1::RankEvent& event) {
   *progress.mutable_step_time() = event.time();
 }
 
-constexpr const char* kHostClass = "host";  // Of worker/engine/buffer.h; no memory of the device.
-
 void fold_classes(JobRecord& record, uint32_t rank, const google::protobuf::RepeatedPtrField<v1::MemoryUse>& uses) {
   RankRecord& own = *record.mutable_ranks(static_cast<int>(rank));
   auto& all = *record.mutable_job()->mutable_memory();
   for (const v1::MemoryUse& use : uses) {
     if (use.bytes() == 0) continue;
-    if (use.memory_class() != kHostClass) own.set_memory_bytes(own.memory_bytes() + use.bytes());
-    const auto known = std::find_if(all.begin(), all.end(), [&](const v1::MemoryUse& one) {
-      return one.memory_class() == use.memory_class();
-    });
+    if (use.memory_class() != kHostMemory) own.set_memory_bytes(own.memory_bytes() + use.bytes());
+    const auto known = std::find_if(all.begin(), all.end(),
+                                    [&](const v1::MemoryUse& one) { return one.memory_class() == use.memory_class(); });
     if (known == all.end()) {
       *all.Add() = use;
     } else {

@@ -20,6 +20,7 @@ namespace {
 constexpr const char* kPrefix = "events.out.tfevents.";
 constexpr const char* kVersion = "brain.Event:2";  // The first whose readers heed SessionLog.
 constexpr uint32_t kMaskDelta = 0xa282ead8;
+constexpr int64_t kMostSeconds = 9'999'999'998;  // Names are compared as text: ten digits.
 
 absl::Status event_file_error(int problem, const std::string& path) {
   return with_class(v1::STORAGE, absl::ErrnoToStatus(problem, absl::StrCat("cannot write ", path)));
@@ -43,7 +44,8 @@ int64_t newest_second(const std::string& run_dir) {
     int64_t second = 0;
     if (!name.starts_with(kPrefix)) continue;
     const std::string rest = name.substr(std::char_traits<char>::length(kPrefix));
-    if (absl::SimpleAtoi(rest.substr(0, rest.find('.')), &second)) newest = std::max(newest, second);
+    const bool read = absl::SimpleAtoi(rest.substr(0, rest.find('.')), &second);
+    if (read && second <= kMostSeconds) newest = std::max(newest, second);
   }
   return newest;
 }

@@ -38,7 +38,8 @@ class TensorBoardFile {
   absl::Status write(const v1::CheckpointReport& save);  // checkpoint/*, of one that was published.
 
  private:
-  TensorBoardFile(std::string path, int fd, const telar::Clock* clock) : path_(std::move(path)), fd_(fd), clock_(clock) {}
+  TensorBoardFile(std::string path, int fd, const telar::Clock* clock)
+      : path_(std::move(path)), fd_(fd), clock_(clock) {}
   absl::Status append(uint64_t step, tensorboard::Event event);
 
   const std::string path_;
