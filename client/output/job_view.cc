@@ -20,6 +20,7 @@ constexpr size_t kLeastEvents = 3;  // Lines that ranks leave for them.
 constexpr size_t kPlotRows = 4;
 constexpr double kOldNews = 12;  // Seconds; the coordinator says something every five.
 constexpr double kWorthAShare = 0.005;
+constexpr const char* kSlow = "straggler";
 
 std::string as_percent(double share) { return absl::StrFormat("%.1f%%", 100 * share); }
 
@@ -241,7 +242,7 @@ class JobView {
     if (place.state() == v1::RankPlacement::EXITED && place.exit_code() != 0) {
       return absl::StrCat("exit ", place.exit_code(), " ", one_line(place.message()));
     }
-    return place.progress().straggler() ? "straggler" : "";
+    return place.progress().straggler() ? kSlow : "";
   }
 
   void ranks() {
@@ -274,7 +275,7 @@ class JobView {
             seconds(told.step_seconds()),
             seconds(told.own_seconds()),
             told.memory_bytes() > 0 ? bytes(told.memory_bytes()) : "-",
-            place.node(),
+            one_line(place.node()),
             absl::StrCat(absl::AsciiStrToLower(v1::ResourceSpec::Kind_Name(place.device().kind())), ":",
                          place.device().index()),
             mark_of(place)};
@@ -288,7 +289,7 @@ class JobView {
       const char* colour = ViewLine::kNone;
       if (i == 0) colour = ViewLine::kDim;
       if (i > 0 && !mark_of(*order[i - 1]).empty()) {
-        colour = order[i - 1]->progress().straggler() ? ViewLine::kYellow : ViewLine::kRed;
+        colour = mark_of(*order[i - 1]) == kSlow ? ViewLine::kYellow : ViewLine::kRed;
       }
       put(line().add(text.substr(at, end - at), colour));
       at = end + 1;
