@@ -26,6 +26,10 @@ std::timed_mutex& mutex() {
 }
 bool entered = false;  // Guarded by mutex().
 
+void set_keys(void (*action)(int)) {
+  for (const int key : {SIGTSTP, SIGQUIT}) std::signal(key, action);
+}
+
 }  // namespace
 
 ViewStyle Screen::style() const {
@@ -48,7 +52,7 @@ void Screen::draw(std::vector<std::string> lines) {
   }
   page += kEraseBelow;
   const std::lock_guard<std::timed_mutex> hold(mutex());
-  if (!shown_) std::signal(SIGTSTP, SIG_IGN);
+  if (!shown_) set_keys(SIG_IGN);
   shown_ = entered = true;
   terminal_.err << page << std::flush;
   lines_ = std::move(lines);
@@ -60,7 +64,7 @@ void Screen::leave() {
   terminal_.err << kLeave;
   for (const std::string& line : lines_) terminal_.err << line << "\n";
   terminal_.err << std::flush;
-  std::signal(SIGTSTP, SIG_DFL);
+  set_keys(SIG_DFL);
   shown_ = entered = false;
 }
 
