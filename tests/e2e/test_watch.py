@@ -203,27 +203,44 @@ print(json.dumps({tag: {item.step: item.value for item in one.Scalars(tag)} for 
         print("TensorBoard's own reader: agrees")
 
     def check_documented_loop(self, cluster, job):
-        """The lines of the page, with a module in mlflow's place that writes down what it is told."""
+        """The lines of the page, with modules in the trackers' places that write down what they are told."""
         page = (ROOT / "docs/metrics.md").read_text()
-        program = re.search(r"```python\n(import json.*?mlflow.*?)```", page, re.S).group(1)
-        logged = {}
-        module = types.ModuleType("mlflow")
-        module.set_experiment = lambda name: None
-        module.log_metrics = lambda values, step: [logged.setdefault(key, {}).update({step: value}) for key, value in values.items()]
+        reading, mlflow_lines, wandb_lines = re.findall(r"```python\n(.*?)```", page, re.S)
+        for tracker, lines in (("mlflow", mlflow_lines), ("wandb", wandb_lines)):
+            with self.subTest(tracker):
+                logged = self.run_documented(reading + lines, tracker, [str(cluster.run_dir(job)), job])
+                self.assertEqual([step for step, _ in logged], list(range(1, 401)))
+                self.assertEqual({step: values["loss"] for step, values in logged},
+                                 {step: float(loss) for step, loss in cluster.curve(job).items()})
+                self.assertEqual([step for step, values in logged if "eval_loss" in values], list(range(50, 401, 50)))
+                self.assertTrue(any("account.forward" in values for _, values in logged))
+
+    @staticmethod
+    def run_documented(program, tracker, arguments):
+        logged = []
 
         class Run:
-            __enter__ = __exit__ = lambda *_: None
-        module.start_run = lambda **_: Run()
-        arguments, sys.argv = sys.argv, ["metrics_to_mlflow.py", str(cluster.run_dir(job)), job]
-        sys.modules["mlflow"] = module
+            def __enter__(self):
+                return self
+
+            def __exit__(self, *_):
+                pass
+
+            @staticmethod
+            def log(values, step):
+                logged.append((step, dict(values)))
+        module = types.ModuleType(tracker)
+        module.set_experiment = lambda name: None
+        module.start_run = module.init = lambda **_: Run()
+        module.log_metrics = Run.log
+        kept, sys.argv = sys.argv, ["metrics.py", *arguments]
+        sys.modules[tracker] = module
         try:
             exec(compile(program, "docs/metrics.md", "exec"), {"__name__": "__main__"})  # The page's own words.
         finally:
-            sys.argv = arguments
-            del sys.modules["mlflow"]
-        self.assertEqual({step: str(value) for step, value in logged["loss"].items()}, {step: str(float(value)) for step, value in cluster.curve(job).items()})
-        self.assertEqual(sorted(logged["eval_loss"]), list(range(50, 401, 50)))
-        self.assertIn("account.forward", logged)
+            sys.argv = kept
+            del sys.modules[tracker]
+        return logged
 
 
 if __name__ == "__main__":
