@@ -55,6 +55,7 @@ void JobHistory::start(uint32_t rank, uint64_t epoch, const v1::RankStarted& sta
   theory_ = started.pipeline_bubble_theory();
   flops_per_token_ = static_cast<double>(started.flops_per_token());
   std::erase_if(losses_, [&](const Point& point) { return point.step > started.start_step(); });
+  in_last_ = stride_;
   smoothed_.reset();
   for (const Point& point : losses_) smooth(point);
 }
@@ -66,9 +67,20 @@ void JobHistory::step(const v1::StepReport& report) {
   window_.back().clear_account();
   if (window_.size() > kWindow) window_.pop_front();
   if (!std::isfinite(report.loss())) return;
-  losses_.push_back({report.step(), report.loss()});
-  smooth(losses_.back());
-  if (losses_.size() > kMostPoints) join_neighbours(losses_);
+  const Point point{report.step(), report.loss()};
+  smooth(point);
+  if (in_last_ < stride_ && !losses_.empty()) {  // One of several that share a point.
+    Point& last = losses_.back();
+    last.value += (point.value - last.value) / static_cast<double>(++in_last_);
+    last.step = point.step;
+    return;
+  }
+  losses_.push_back(point);
+  in_last_ = 1;
+  if (losses_.size() <= kMostPoints) return;
+  join_neighbours(losses_);
+  stride_ *= 2;
+  in_last_ = stride_;
 }
 
 // The points may have steps between them.

@@ -54,6 +54,7 @@ class JobHistory {
   void smooth(const Point& point);
 
   std::vector<Point> losses_;
+  size_t stride_ = 1, in_last_ = 1;  // Reports to a point; in the last one.
   std::optional<double> smoothed_;
   uint64_t smoothed_step_ = 0;
   std::optional<Point> eval_, best_eval_;

@@ -235,12 +235,12 @@ class JobView {
     put(labelled("saved").add(absl::StrCat("step ", job_.progress().checkpoint_step())));
   }
 
-  // What a rank's line says last, and how much it is worth to be seen.
+  // What is wrong with a rank: such ones are shown first.
   static std::string mark_of(const v1::RankPlacement& place) {
     if (place.progress().hung()) return "HUNG";
-    if (place.state() == v1::RankPlacement::LOST) return "LOST " + one_line(place.message());
+    if (place.state() == v1::RankPlacement::LOST) return " ";  // Its state says it.
     if (place.state() == v1::RankPlacement::EXITED && place.exit_code() != 0) {
-      return absl::StrCat("exit ", place.exit_code(), " ", one_line(place.message()));
+      return absl::StrCat(place.exit_code());
     }
     return place.progress().straggler() ? kSlow : "";
   }
@@ -269,7 +269,8 @@ class JobView {
     const bool known = place.has_progress() && told.step() > 0;
     const auto seconds = [](double value) { return value > 0 ? absl::StrFormat("%.3g", value) : std::string("-"); };
     return {absl::StrCat(place.rank()),
-            v1::RankPlacement::State_Name(place.state()),
+            std::string(absl::StripTrailingAsciiWhitespace(
+                absl::StrCat(v1::RankPlacement::State_Name(place.state()), " ", mark_of(place)))),
             known ? absl::StrCat(told.step()) : "-",
             place.has_progress() ? duration(told.silent_seconds() + age_) : "-",
             seconds(told.step_seconds()),
@@ -278,7 +279,7 @@ class JobView {
             one_line(place.node()),
             absl::StrCat(absl::AsciiStrToLower(v1::ResourceSpec::Kind_Name(place.device().kind())), ":",
                          place.device().index()),
-            mark_of(place)};
+            one_line(place.message())};
   }
 
   void put_table(const Table& table, size_t rows, const std::vector<const v1::RankPlacement*>& order) {

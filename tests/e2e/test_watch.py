@@ -69,7 +69,7 @@ class Terminal:
         """The lines of the last whole page, without colours."""
         pages = self.text.split("\x1b[H")[1:]
         whole = [one.split("\x1b[J")[0] for one in pages if "\x1b[J" in one]
-        return re.sub(r"\x1b\[[0-9]*[mK]", "", whole[-1]).split("\r\n") if whole else []
+        return [line.rstrip("\r") for line in re.sub(r"\x1b\[[0-9]*[mK]", "", whole[-1]).split("\n")] if whole else []
 
     def shows(self, *parts):
         return all(part in "\n".join(self.page()) for part in parts)

@@ -152,8 +152,9 @@ absl::Status TensorBoardFile::append(uint64_t step, tensorboard::Event event) {
   event.set_wall_time(std::chrono::duration<double>(clock_->wall().time_since_epoch()).count());
   event.set_step(static_cast<int64_t>(step));
   const std::string record = tensorboard_record(event.SerializeAsString());
-  if (::write(fd_, record.data(), record.size()) == static_cast<ssize_t>(record.size())) return absl::OkStatus();
-  return event_file_error(errno, path_);
+  const ssize_t written = ::write(fd_, record.data(), record.size());
+  if (written == static_cast<ssize_t>(record.size())) return absl::OkStatus();
+  return event_file_error(written < 0 ? errno : ENOSPC, path_);  // A part of it: that was all the room.
 }
 
 }  // namespace telar::train

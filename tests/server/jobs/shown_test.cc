@@ -63,7 +63,7 @@ TEST_F(Shown, HowARankGetsOnAndHowOldThatIs) {
   EXPECT_FALSE(shown.hung());
   EXPECT_FALSE(shown.straggler());
   EXPECT_FALSE(get(name).placement(2).has_progress());
-  pace.set_silent_seconds(61);
+  b_.rank(name, 1, 3).mutable_pace()->set_silent_seconds(61);
   beat();
   EXPECT_TRUE(get(name).placement(3).progress().hung());
   a_.finish_all();

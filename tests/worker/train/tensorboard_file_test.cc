@@ -63,7 +63,10 @@ class TensorBoardFileTest : public ::testing::Test {
   }
   static std::map<std::string, float> scalars(const tensorboard::Event& event) {
     std::map<std::string, float> found;
-    for (const auto& value : event.summary().value()) found[value.tag()] = value.simple_value();
+    for (const auto& value : event.summary().value()) {
+      EXPECT_TRUE(value.has_simple_value()) << value.tag();
+      found[value.tag()] = value.simple_value();
+    }
     return found;
   }
 
