@@ -1,5 +1,6 @@
-// A terminal (stderr) as one page that is drawn again and again: on its other screen, without cursor, lines not wrapped,
-// all of which is taken back at the end. Ctrl-Z and Ctrl-\ do nothing meanwhile: they would leave the terminal so.
+// A terminal (stderr) as one page that is drawn again and again: on its other screen, without cursor, lines not
+// wrapped, all of which is taken back at the end. The keys that stop or quit a program do nothing meanwhile: they would
+// leave the terminal so.
 #pragma once
 
 #include <string>
