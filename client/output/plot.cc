@@ -65,10 +65,16 @@ Plot plot(const std::vector<Point>& points, size_t width, size_t rows, bool unic
   drawn.low = *low;
   drawn.high = *high;
   std::vector<std::vector<unsigned>> cells(rows, std::vector<unsigned>(width, 0));  // Dots; of ASCII, place + 1.
+  size_t before = 0;
   for (size_t i = 0; i < columns.size(); ++i) {
     const size_t place = place_of(columns[i], drawn, rows * down);
-    unsigned& cell = cells[place / down][i / across];
-    cell = unicode ? cell | kDots[i % across][place % down] : static_cast<unsigned>(place % down) + 1;
+    if (!unicode) cells[place / down][i] = static_cast<unsigned>(place % down) + 1;
+    // Dots are joined to those of the column before.
+    const size_t from = i == 0 || before == place ? place : before < place ? before + 1 : before - 1;
+    for (size_t dot = std::min(from, place); unicode && dot <= std::max(from, place); ++dot) {
+      cells[dot / down][i / across] |= kDots[i % across][dot % down];
+    }
+    before = place;
   }
   for (size_t row = 0; row < rows; ++row) {
     for (const unsigned cell : cells[row]) {

@@ -30,6 +30,8 @@ TEST(PlotTest, ALineFallsFromTheTopToTheBottom) {
   EXPECT_EQ(ascii.low, 4);
   // Dots 1, 2+5, 3+6, 7: one column a step, one place a step.
   EXPECT_EQ(plot(falling(4), 2, 1, true).lines, std::vector<std::string>{"⠑⢄"});
+  // From the top to the bottom in one column: what lies between is joined.
+  EXPECT_EQ(plot({{1, 9}, {2, 1}, {3, 1}, {4, 9}}, 2, 1, true).lines, std::vector<std::string>{"⢱⡸"});
 }
 
 TEST(PlotTest, EachLineHasTheWidth) {
