@@ -43,7 +43,7 @@ int list(Context& context, const ListOptions& options);
 int describe(Context& context, const std::string& job);
 
 struct WatchOptions {
-  std::string job;
+  std::string job;  // Empty: all that live, as a table that is drawn again and again.
   std::optional<Milliseconds> wait_timeout;
 };
 int watch(Context& context, const WatchOptions& options);

@@ -151,6 +151,16 @@ RANKS = {
             panel("Ranks by state", "short", ("sum by (state) (telar_worker_ranks)", "{{state}}"), decimals=0),
             panel("Steps per second", "short", (rate("telar_steps_total", "job_id, rank", RANK), "{{job_id}} rank {{rank}}")),
         ]),
+        ("Memory", [
+            panel("Memory beside its forecast", "bytes",
+                  (f'sum by (job_id, rank) (telar_memory_bytes{{{RANK},class!="host"}})', "{{job_id}} rank {{rank}}"),
+                  (f'sum by (job_id, pp) (telar_memory_forecast_bytes{{{JOB},class!="host"}})', "{{job_id}} forecast, pp {{pp}}"),
+                  about="Of the device: what was planned before the first step and what was found beside the plan; and what telar plan says."),
+            panel("Forecast by class", "bytes", (f"max by (job_id, class) (telar_memory_forecast_bytes{{{JOB}}})", "{{job_id}} {{class}}"),
+                  about="Of the place in the pipeline that needs most. reserved: for what no plan has."),
+            panel("Memory by class", "bytes", (f"max by (job_id, class) (telar_memory_bytes{{{RANK}}})", "{{job_id}} {{class}}"),
+                  about="Of the rank that has most of it."),
+        ]),
         ("Pipeline", [
             panel("Bubble", "percentunit",
                   (f"{rate('telar_pipeline_idle_seconds_total', 'job_id, rank', RANK)} / "

@@ -174,6 +174,7 @@ void begin_epoch(Draft& draft, const std::vector<cluster::Slot>& slots) {
   job.set_epoch(job.epoch() + 1);
   job.clear_retry_time();
   job.clear_placement();
+  job.clear_memory();
   draft.record().clear_ranks();
   draft.record().clear_failures();
   draft.record().clear_stop_time();

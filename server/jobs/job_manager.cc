@@ -128,6 +128,7 @@ void JobManager::apply(const JobRecord& before, const JobRecord& after) {
     placed_.erase(id);
     stops_.erase(id);
     hangs_.forget(id);
+    forecasts_.erase(id);
     cluster_.release(job.name());
   }
   if (assignments_differ(before, after)) {
@@ -168,6 +169,7 @@ v1::Job JobManager::shown(const JobRecord& record) const {
   v1::Job job = record.job();
   *job.mutable_goodput() = goodput_of(record, clock_->wall());
   job.set_run_seconds(run_seconds(job.goodput()));
+  if (placed(job.state())) show_placed(record, job);
   const Waiter* waiter = line_.find(record.order());
   if (waiter == nullptr || !explainer_) return job;
   auto waiting = explainer_->explain(*waiter, line_.request(waiter->request));
@@ -313,6 +315,7 @@ bool JobManager::count_some(std::string* id, Census* census) const {
     ++census->states[job.state()];
     if (terminal(job.state())) continue;
     const v1::ParallelSpec& parallel = job.spec().parallel();
+    const v1::JobForecast* forecast = forecast_of(job);
     census->live.push_back({.id = *id,
                             .name = job.spec().name(),
                             .model = job.spec().model().preset(),
@@ -323,7 +326,8 @@ bool JobManager::count_some(std::string* id, Census* census) const {
                             .pipeline = parallel.pipeline(),
                             .step = job.progress().step(),
                             .goodput = goodput_of(entry->second, clock_->wall()),
-                            .straggler_ratio = hangs_.straggler_ratio(*id)});
+                            .straggler_ratio = hangs_.straggler_ratio(*id),
+                            .forecast = forecast == nullptr ? v1::JobForecast() : *forecast});
   }
   return entry != jobs_.end();
 }

@@ -68,7 +68,7 @@ class JobManager {
   // For operators: OPEN, CORDONED or DRAINING. `answer` (may be empty) is the key that the answer is kept under.
   absl::StatusOr<v1::Node> set_scheduling(const std::string& node, v1::Node::Scheduling scheduling,
                                           const std::string& reason, const std::string& answer);
-  void set_queues(std::vector<QueueConfig> queues);
+  void set_queues(std::vector<QueueConfig> queues);  // What is in the --queues file now.
 
   // For workers.
   absl::StatusOr<v1::RegisterNodeResponse> register_node(const v1::RegisterNodeRequest& request);
@@ -80,8 +80,7 @@ class JobManager {
   ChangeSignal& assignment_changes(const std::string& node);
   absl::StatusOr<v1::AppendLogResponse> append_log(const v1::AppendLogRequest& request);
   absl::StatusOr<v1::ReportEventsResponse> report_events(const v1::ReportEventsRequest& request);
-  // What was asked for in assignments().
-  absl::Status report_flight(const v1::ReportFlightRequest& request);
+  absl::Status report_flight(const v1::ReportFlightRequest& request);  // What was asked for in assignments().
   // The keys through which the ranks of an epoch meet; durable, so that a gang goes on meeting after a restart of the
   // coordinator. FAILED_PRECONDITION (STALE_EPOCH) unless the epoch is the job's current one, and not being ended.
   absl::Status put_key(const std::string& job, uint64_t epoch, const std::string& key, const std::string& value);
@@ -93,16 +92,14 @@ class JobManager {
   // later step of this epoch was committed.
   absl::Status commit_checkpoint(const std::string& job, uint64_t epoch, uint64_t step);
   // The last one that may be published, of whichever epoch. STALE_EPOCH as above.
-  struct Commit {
-    uint64_t epoch = 0;
-    uint64_t step = 0;
-  };
   absl::StatusOr<std::optional<Commit>> last_commit(const std::string& job, uint64_t epoch) const;
 
-  // For when the port is known only after the manager exists. Before any worker registers.
-  void set_rendezvous_address(const std::string& address);
-  // Every stream and wait ends from now on.
-  void shut_down();
+  // Of a placed job that has no forecast in its current epoch yet: forecaster.h.
+  std::optional<ForecastWish> forecast_wanted() const;
+  void set_forecast(const ForecastWish& wish, v1::JobForecast forecast);
+
+  void set_rendezvous_address(const std::string& address);  // Where the port is known late. Before any worker comes.
+  void shut_down();                                         // Every stream and wait ends from now on.
   // One round of the scheduler: leases, then the queue. Call it about once a second and after every change.
   void tick();
   ChangeSignal& changes() { return changes_; }
@@ -135,14 +132,15 @@ class JobManager {
   bool list_some(const v1::ListJobsRequest& request, int most, uint64_t* below, v1::ListJobsResponse* response) const;
   // The job as people see it: with why it waits, and how long it runs by now.
   v1::Job shown(const JobRecord& record) const;
+  void show_placed(const JobRecord& record, v1::Job& job) const;  // How its ranks get on, and its forecast.
+  const v1::JobForecast* forecast_of(const v1::Job& job) const;   // Of its epoch; null: none yet.
   // The first of its dependencies that is so, in words.
   std::optional<std::string> dependency_that(Dependence is, const v1::Job& job) const;
   // A new job of a complete spec, named and in the queue, but nowhere stored yet.
   Draft submitted(const std::string& project, const std::string& owner, const v1::JobSpec& spec, const std::string& id,
                   uint64_t order, const std::string& why = "submitted") const;
   std::string new_id() const;
-  // Fills in where the job would start now, or why it would not.
-  void try_out(const JobRecord& record, v1::Job& job);
+  void try_out(const JobRecord& record, v1::Job& job);  // Fills in where the job would start now, or why not.
   v1::CreateJobArrayResponse tried_out(const std::vector<Draft>& drafts);
   absl::Status check_move(const JobRecord& record, const std::string& to) const;
   SchedulingContext scheduling_context() const;
@@ -234,17 +232,14 @@ class JobManager {
   std::map<std::string, std::shared_ptr<Pending>> pending_;  // By job id.
   std::map<std::string, std::string> pending_answers_;       // Request -> job id.
   std::map<std::string, std::unique_ptr<ChangeSignal>> node_signals_;
-  std::map<std::string, uint64_t> versions_;  // Of each node's assignments.
-  uint64_t next_version_;                     // Above those of any former life of the coordinator.
-  std::set<std::string> heard_;               // Nodes that sent a heartbeat since they registered.
-  struct StopTold {
-    uint64_t epoch = 0;
-    std::map<std::string, Clock::Steady> at;  // Node -> when an answer first said STOP.
-  };
+  std::map<std::string, uint64_t> versions_;       // Of each node's assignments.
+  uint64_t next_version_;                          // Above those of any former life of the coordinator.
+  std::set<std::string> heard_;                    // Nodes that sent a heartbeat since they registered.
   std::map<std::string, StopTold> stops_;          // Job id -> who was told to stop.
   std::map<std::string, Clock::Steady> retry_at_;  // Job id -> not before; retry_time, whatever happens to the wall's.
   HangWatch hangs_;
-  std::optional<Clock::Steady> looked_after_, looked_for_growth_;  // Gangs; shrunk ones.
+  std::map<std::string, std::pair<uint64_t, v1::JobForecast>> forecasts_;  // By id, with the epoch; of placed jobs.
+  std::optional<Clock::Steady> looked_after_, looked_for_growth_;          // Gangs; shrunk ones.
 };
 
 }  // namespace telar::server::jobs

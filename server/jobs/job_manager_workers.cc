@@ -59,6 +59,7 @@ void take_event(Draft& draft, uint32_t number, const v1::RankEvent& event) {
     rank.set_log_lost_bytes(rank.log_lost_bytes() + event.log_lost().bytes());
     set_log_gap(draft, draft.job().epoch(), number, "no room on its node's disk: ", rank.log_lost_bytes());
   }
+  fold_memory(draft.record(), number, event);
   if (number == 0) fold_event(draft.record(), event);
   // Every rank takes the same steps; one account of them is enough.
   if (number == 0 || !event.has_step()) draft.report(number, event);
@@ -318,8 +319,7 @@ absl::Status JobManager::commit_checkpoint(const std::string& job, uint64_t epoc
   return commit_unlocked(hold, std::move(draft)).status();
 }
 
-absl::StatusOr<std::optional<JobManager::Commit>> JobManager::last_commit(const std::string& job,
-                                                                          uint64_t epoch) const {
+absl::StatusOr<std::optional<Commit>> JobManager::last_commit(const std::string& job, uint64_t epoch) const {
   std::lock_guard<std::mutex> hold(mutex_);
   auto record = find_saving(job, epoch);
   if (!record.ok()) return record.status();

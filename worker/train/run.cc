@@ -15,13 +15,13 @@
 #include "worker/plan/resolve.h"
 #include "worker/train/blend_position.h"
 #include "worker/train/coordinator_commit.h"
+#include "worker/train/curves.h"
 #include "worker/train/dataset.h"
 #include "worker/train/evaluator.h"
 #include "worker/train/failure.h"
 #include "worker/train/flight_log.h"
 #include "worker/train/generator.h"
 #include "worker/train/host_memory.h"
-#include "worker/train/metrics_file.h"
 #include "worker/train/pace.h"
 #include "worker/train/rendezvous.h"
 #include "worker/train/saved_state.h"
@@ -220,9 +220,9 @@ class Run {
     spdlog::info("{} parameters, {} train tokens, {} held out, {} MiB on {}", started.parameters(),
                  started.train_tokens(), started.eval_tokens(), replica_->train_plan().total_bytes() >> 20, info.model);
     if (leader()) {
-      auto metrics = MetricsFile::open(plan_.run_dir(), outcome_.step);
-      if (!metrics.ok()) return metrics.status();
-      metrics_ = *std::move(metrics);
+      auto curves = Curves::open(plan_, started);
+      if (!curves.ok()) return curves.status();
+      curves_ = *std::move(curves);
     }
     return events_.write(event);
   }
@@ -376,8 +376,8 @@ class Run {
       const absl::Status status = report_device(report);
       if (!status.ok()) return status;
     }
-    if (metrics_ != nullptr) {
-      const absl::Status status = metrics_->write(report);
+    if (curves_ != nullptr) {
+      const absl::Status status = curves_->write(report);
       if (!status.ok()) return status;
     }
     return events_.write(event);
@@ -442,7 +442,7 @@ class Run {
     if (!leader()) return absl::OkStatus();  // Every replica has the same result; one tells it.
     v1::RankEvent event;
     *event.mutable_eval() = report_of(*result, outcome_.step, seconds_since(start));
-    const absl::Status status = metrics_->write(event.eval());
+    const absl::Status status = curves_->write(event.eval());
     return status.ok() ? events_.write(event) : status;
   }
 
@@ -475,7 +475,7 @@ class Run {
       if (!leader()) break;
       v1::RankEvent event;
       *event.mutable_checkpoint() = report;
-      if (metrics_ != nullptr) status.Update(metrics_->write(report));
+      if (curves_ != nullptr) status.Update(curves_->write(report));
       status.Update(events_.write(event));
     }
     return status;
@@ -554,7 +554,7 @@ class Run {
   std::unique_ptr<SavedState> saved_;
   std::unique_ptr<checkpoint::WeightSource> first_weights_;  // Until they are loaded.
   std::unique_ptr<Saves> saves_;
-  std::unique_ptr<MetricsFile> metrics_;
+  std::unique_ptr<Curves> curves_;  // Of rank 0 alone.
 
   RunOutcome outcome_;
   uint64_t start_step_ = 0;
