@@ -37,6 +37,7 @@ JobManager::JobManager(JobOptions options, const Clock* clock, store::Store* sto
       store_(store),
       logs_(logs),
       observer_(observer),
+      timeline_(clock),
       cluster_(clock, options_.lease),
       next_version_(static_cast<uint64_t>(
           std::chrono::duration_cast<std::chrono::microseconds>(clock->wall().time_since_epoch()).count())),
@@ -52,6 +53,9 @@ absl::StatusOr<std::unique_ptr<JobManager>> JobManager::open(JobOptions options,
 }
 
 absl::Status JobManager::replay() {
+  auto timeline = Timeline::open(clock_, store_);
+  if (!timeline.ok()) return timeline.status();
+  timeline_ = *timeline;
   auto rows = store_->jobs();
   if (!rows.ok()) return rows.status();
   for (const store::JobRow& row : *rows) {
@@ -73,7 +77,9 @@ absl::StatusOr<const JobRecord*> JobManager::find(const std::string& name) const
   return &found->second;
 }
 
-Draft JobManager::draft_of(const std::string& id) const { return Draft(jobs_.at(id), clock_->wall()); }
+Draft JobManager::draft_of(const std::string& id) const {
+  return Draft(jobs_.at(id), clock_->wall(), timeline_.now());
+}
 
 absl::Status JobManager::commit(Draft& draft) {
   auto batch = finish(draft);
@@ -178,14 +184,14 @@ absl::StatusOr<bool> JobManager::replayed(const std::string& request, google::pr
 
 double JobManager::run_seconds(const JobRecord& record) const {
   if (!record.has_running_since()) return record.job().run_seconds();
-  const std::chrono::duration<double> ran = clock_->wall() - cluster::to_wall(record.running_since());
+  const std::chrono::duration<double> ran = timeline_.now() - cluster::to_wall(record.running_since());
   return record.job().run_seconds() + std::max(0.0, ran.count());
 }
 
 v1::Job JobManager::shown(const JobRecord& record) const {
   v1::Job job = record.job();
   job.set_run_seconds(run_seconds(record));
-  *job.mutable_goodput() = goodput_of(record, clock_->wall());
+  *job.mutable_goodput() = goodput_of(record, timeline_.now());
   const Waiter* waiter = line_.find(record.order());
   if (waiter == nullptr || !explainer_) return job;
   auto waiting = explainer_->explain(*waiter, line_.request(waiter->request));
@@ -315,7 +321,7 @@ Census JobManager::census() const {
     ++census.states[record.job().state()];
     if (!terminal(record.job().state())) {
       census.live.push_back(record.job());
-      *census.live.back().mutable_goodput() = goodput_of(record, clock_->wall());
+      *census.live.back().mutable_goodput() = goodput_of(record, timeline_.now());
     }
     if (const double ratio = hangs_.straggler_ratio(id); ratio > 0)
       census.straggler_ratios[record.job().name()] = ratio;

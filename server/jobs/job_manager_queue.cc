@@ -24,13 +24,24 @@ constexpr std::chrono::milliseconds kLongestPause(500);
 // Jobs of which a change is pending are left out: that change, once it counts, brings about the next round.
 void JobManager::tick() {
   std::lock_guard<std::mutex> hold(mutex_);
+  keep_timeline();
   expire_leases();
   give_up_receipts();
   enforce();
   const bool looked = look_after_gangs();
   place_queued();
   if (looked) grow_shrunk();  // Behind the queue: what waits comes first.
-  if (looked) grow_shrunk();  // Behind the queue: what waits comes first.
+}
+
+void JobManager::keep_timeline() {
+  const auto set = timeline_.unkept();
+  if (!set) return;
+  spdlog::warn("the wall clock was set by {:.1f} s; no job waits longer or shorter for it",
+               std::chrono::duration<double>(*set).count());
+  // Else it is tried again in the next round.
+  if (absl::Status status = told_of_store(timeline_.keep(store_)); !status.ok()) {
+    spdlog::error("cannot record by how much the wall clock was set: {}", std::string(status.message()));
+  }
 }
 
 void JobManager::expire_leases() {
@@ -164,7 +175,8 @@ Holder JobManager::holder_of(const JobRecord& record, const cluster::Inventory& 
 
 RoundView JobManager::view() const {
   RoundView view;
-  view.now = clock_->wall();
+  view.now = timeline_.now();
+  view.ahead = timeline_.ahead();
   view.inventory = cluster_.inventory();
   view.queues = options_.queues;
   for (const auto& [id, at] : retry_at_) {

@@ -76,7 +76,7 @@ Draft JobManager::submitted(const std::string& project, const std::string& owner
   job.set_owner(owner);
   job.set_run_dir(absl::StrCat(options_.run_root, "/", id));
   record.set_order(order);
-  Draft draft(std::move(record), clock_->wall());
+  Draft draft(std::move(record), clock_->wall(), timeline_.now());
   *draft.job().mutable_create_time() = cluster::to_timestamp(draft.now());
   draft.transition(v1::Job::QUEUED, why);
   return draft;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "telar/v1/cluster.grpc.pb.h"
+#include "worker/agent/line.h"
 #include "worker/metrics/daemon_metrics.h"
 
 namespace telar::agent {
@@ -30,10 +31,10 @@ class CoordinatorLink {
   // Called from the reading thread, in the order of arrival.
   using OnAssignments = std::function<void(v1::HeartbeatResponse)>;
 
-  // `address`: host:port, or several (common/addresses.h). `self` is sent at each registration, after which
-  // `on_registered` is called and nothing is said before the next set_status(): the coordinator takes the first word
-  // for all that there is. `metrics` must outlive this.
-  CoordinatorLink(const std::string& address, v1::RegisterNodeRequest self, metrics::DaemonMetrics* metrics,
+  // `line` is renewed when the coordinator is silent on it for half of its lease: then there is time to register again.
+  // `self` is sent at each registration, after which `on_registered` is called and nothing is said before the next
+  // set_status(): the coordinator takes the first word for all that there is. `line` and `metrics` must outlive this.
+  CoordinatorLink(Line* line, v1::RegisterNodeRequest self, metrics::DaemonMetrics* metrics,
                   OnAssignments on_assignments, std::function<void()> on_registered);
   ~CoordinatorLink();  // Hangs up at once.
   CoordinatorLink(const CoordinatorLink&) = delete;
@@ -59,8 +60,7 @@ class CoordinatorLink {
   bool wait_unless_stopping(std::chrono::milliseconds time);
   void set_call(grpc::ClientContext* context);
 
-  const std::string address_;
-  const std::unique_ptr<v1::Cluster::Stub> stub_;
+  Line* const line_;
   const v1::RegisterNodeRequest self_;
   metrics::DaemonMetrics* const metrics_;
   const OnAssignments on_assignments_;
@@ -78,7 +78,7 @@ class CoordinatorLink {
   uint64_t term_ = 0;  // The newest of those coordinators that stand in for each other; see kTermHeader.
   NodeStatus status_;
   std::chrono::milliseconds interval_{2'000};
-  std::chrono::milliseconds silence_{10'000};  // After this long without an answer the stream is given up.
+  std::chrono::milliseconds silence_{5'000};  // After this long without an answer the connection is given up.
   std::chrono::steady_clock::time_point heard_;
   grpc::ClientContext* call_ = nullptr;
   std::thread thread_;

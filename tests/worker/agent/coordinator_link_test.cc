@@ -1,4 +1,4 @@
-// Which coordinator a worker obeys.
+// Which coordinator a worker obeys, and when it gives a connection up.
 #include "worker/agent/coordinator_link.h"
 
 #include <gtest/gtest.h>
@@ -38,6 +38,7 @@ class CoordinatorLinkTest : public testing::Test {
   }
 
   fakes::FakeCoordinator fake_;
+  Line line_{fake_.address()};
   prometheus::Registry registry_;
   metrics::DaemonMetrics metrics_{registry_, "1", "a"};
   std::atomic<uint64_t> obeyed_{0};  // Version of the newest answer that was handed on.
@@ -48,7 +49,7 @@ class CoordinatorLinkTest : public testing::Test {
 TEST_F(CoordinatorLinkTest, NoLeaderOfBeforeIsObeyed) {
   fake_.set_term(5);
   CoordinatorLink link(
-      fake_.address(), self(), &metrics_, [this](const v1::HeartbeatResponse& answer) { obeyed_ = answer.version(); },
+      &line_, self(), &metrics_, [this](const v1::HeartbeatResponse& answer) { obeyed_ = answer.version(); },
       [] {});
   link.start();
   ASSERT_TRUE(told(link));
@@ -61,6 +62,24 @@ TEST_F(CoordinatorLinkTest, NoLeaderOfBeforeIsObeyed) {
   next_leader(6);
   ASSERT_TRUE(told(link));
   EXPECT_EQ(obeyed_, version_);
+}
+
+TEST_F(CoordinatorLinkTest, ASilentOneIsDialledAnewWithinItsLease) {
+  CoordinatorLink link(&line_, self(), &metrics_, [](const v1::HeartbeatResponse&) {}, [] {});
+  link.start();
+  ASSERT_TRUE(told(link));
+  fake_.fall_silent(true);
+  const auto start = std::chrono::steady_clock::now();
+  while (fake_.locked([](const auto& fake) { return fake.registrations().size(); }) < 2) {
+    link.set_status({});
+    fake_.wait([](const auto& fake) { return fake.registrations().size() >= 2; }, std::chrono::milliseconds(20));
+    ASSERT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2)) << "the fake one's lease";
+  }
+  const auto peers = fake_.locked([](const auto& fake) { return fake.peers(); });
+  EXPECT_NE(peers[0], peers[1]);  // Nobody could have told that the old connection was dead.
+  fake_.fall_silent(false);
+  heartbeats_ = fake_.locked([](const auto& fake) { return fake.heartbeats().size(); });
+  EXPECT_TRUE(told(link));
 }
 
 }  // namespace
