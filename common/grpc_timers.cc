@@ -1,6 +1,7 @@
 #include "common/grpc_timers.h"
 
 #include <grpc/grpc.h>
+#include <signal.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -30,7 +31,11 @@ void GrpcTimers::keep_going() { static GrpcTimers kTimers; }
 
 GrpcTimers::GrpcTimers() {
   grpc_init();
+  sigset_t all, before;  // Signals are the program's own threads'.
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
   thread_ = std::thread([this] { run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 GrpcTimers::~GrpcTimers() {

@@ -66,6 +66,7 @@ class StoreTest(DiskTest):
             data = stack.enter_context(self.disk(rig.folder / "data", "16m"))
             rig.restart_coordinator()
             rig.start_worker("a")
+            rig.wait_node("a", "READY")
             job = rig.client.submit(rig.fake(LONG))
             rig.wait(job, "RUNNING")
             before = rig.rank_processes()
@@ -73,7 +74,7 @@ class StoreTest(DiskTest):
             request = str(uuid.uuid4())
 
             def refused():
-                return rig.client.submit_once(rig.fake(LONG, name="x" * 200), request) is None
+                return rig.client.submit_once(rig.fake(LONG), request) is None
             wait_until(refused, "a submit is refused")
             code, detail = rig.history[-1].code, rig.history[-1].detail
             self.assertIn(code, ("RESOURCE_EXHAUSTED", "UNAVAILABLE"))
@@ -96,8 +97,8 @@ class StoreTest(DiskTest):
             if not rig.coordinator.running():
                 rig.restart_coordinator()
             rig.wait_node("a", "READY")
-            second = rig.client.submit(rig.fake(LONG, name="x" * 200), request)
-            self.assertEqual(rig.client.submit(rig.fake(LONG, name="x" * 200), request), second)
+            second = rig.client.submit(rig.fake(LONG), request)
+            self.assertEqual(rig.client.submit(rig.fake(LONG), request), second)
             step = rig.client.until_answered(lambda: rig.client.get(job)).progress.step
             wait_until(lambda: rig.client.get(job).progress.step > step, "steps are told of again")
             view = rig.wait(job, "RUNNING")
@@ -127,14 +128,14 @@ class WorkerTest(DiskTest):
 
 
 class CheckpointTest(DiskTest):
-    """Ranks that train; a checkpoint of theirs is some 160 KB."""
+    """Ranks that train; a checkpoint of theirs is some 400 KB."""
 
     def run_job(self, stack, **changes):
         rig = stack.enter_context(Rig(workers={}, rank_program="telar-rank"))
         runs = stack.enter_context(self.disk(rig.run_root, "4m"))
         rig.start_worker("a")
         rig.wait_node("a", "READY")
-        job = rig.client.submit(spec(rig.text, devices=1, model=dict(layers=4, hidden=64, ffn=128), eval=None, **changes))
+        job = rig.client.submit(spec(rig.text, devices=1, **changes))
         folder = rig.run_dir(job_id(job)) / "ckpt"
         wait_until(lambda: len(list(folder.glob("step-*"))) >= 2, "two are saved", pause=0.01)
         filler = self.fill(runs)

@@ -34,7 +34,7 @@ bool eventually(Condition condition) {
 // One coordinator's part: a connection, the leadership, and, while it leads, the store.
 struct Coordinator {
   explicit Coordinator(const fakes::EtcdServer& server, const std::string& address, seconds ttl = seconds(30))
-      : Coordinator({server.endpoint()}, address, ttl) {}
+      : Coordinator(std::vector<std::string>{server.endpoint()}, address, ttl) {}
   Coordinator(const std::vector<std::string>& endpoints, const std::string& address, seconds ttl,
               const EtcdAccess& access = {})
       : client(endpoints, access),
@@ -324,7 +324,7 @@ TEST_F(EtcdStoreTest, BehindCertificates) {
   options.arguments = {"--cert-file", own.cert, "--key-file", own.key, "--trusted-ca-file", own.ca, "--client-cert-auth"};
   const fakes::EtcdServer server(scratch_.path("secure"), options);
   ASSERT_TRUE(server.ready());
-  Coordinator coordinator({server.endpoint()}, "a:1", seconds(30), {.tls = ca.node("a")});
+  Coordinator coordinator(std::vector<std::string>{server.endpoint()}, "a:1", seconds(30), {.tls = ca.node("a")});
   ASSERT_TRUE(coordinator.lead());
   ASSERT_TRUE(coordinator.open().ok());
   EXPECT_TRUE(coordinator.store->commit(batch_of("a", "x", 1, "r1")).ok());
@@ -347,7 +347,7 @@ TEST_F(EtcdStoreTest, BehindAPassword) {
   }
   const std::string file = scratch_.path("password");
   std::ofstream(file) << "pass word\n";
-  Coordinator coordinator({server_->endpoint()}, "a:1", seconds(30), {.user = "telar", .password_file = file});
+  Coordinator coordinator(std::vector<std::string>{server_->endpoint()}, "a:1", seconds(30), {.user = "telar", .password_file = file});
   ASSERT_TRUE(coordinator.lead());
   ASSERT_TRUE(coordinator.open().ok());
   EXPECT_TRUE(coordinator.store->commit(batch_of("a", "x", 1, "r1")).ok());
