@@ -54,7 +54,8 @@ void GrpcTimers::run() {
   bool was_late = false;
   for (std::unique_lock lock(mutex_); !stopping_;) {
     const bool late = lateness.look(clock.now(), clock.wall()) > Clock::Steady::duration::zero();
-    if (late && !was_late) spdlog::warn("the wall clock was set back; gRPC's timers are looked after until it is there again");
+    if (late && !was_late)
+      spdlog::warn("the wall clock was set back; gRPC's timers are looked after until it is there again");
     was_late = late;
     lock.unlock();
     if (late) grpc_timer_manager_tick();

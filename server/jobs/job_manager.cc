@@ -77,9 +77,7 @@ absl::StatusOr<const JobRecord*> JobManager::find(const std::string& name) const
   return &found->second;
 }
 
-Draft JobManager::draft_of(const std::string& id) const {
-  return Draft(jobs_.at(id), clock_->wall(), timeline_.now());
-}
+Draft JobManager::draft_of(const std::string& id) const { return Draft(jobs_.at(id), clock_->wall(), timeline_.now()); }
 
 absl::Status JobManager::commit(Draft& draft) {
   auto batch = finish(draft);

@@ -1,6 +1,6 @@
-// LD_PRELOAD=libfake_wall.so TELAR_FAKE_WALL=FILE: the wall clock of a process is what it is plus the nanoseconds in FILE
-// (8 bytes, native), which may change at any time. As with a real one that is set, only the wall's is: steady clocks go
-// on, and whoever sleeps until a time of the wall's clock sleeps shorter or longer for it.
+// LD_PRELOAD=libfake_wall.so TELAR_FAKE_WALL=FILE: the wall clock of a process is what it is plus the nanoseconds in
+// FILE (8 bytes, native), which may change at any time. As with a real one that is set, only the wall's is: steady
+// clocks go on, and whoever sleeps until a time of the wall's clock sleeps shorter or longer for it.
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -22,10 +22,10 @@ Agent::Agent(AgentConfig config, const StateDir* state, Spawner* spawner, promet
       rank_metrics_(*registry, config_.self.node()),
       line_(config_.coordinator),
       link_(std::make_unique<CoordinatorLink>(
-          &line_, config_.self, &daemon_metrics_,
-          [this](v1::HeartbeatResponse r) { take_assignments(std::move(r)); }, [this] { drop_assignments(); })),
-      shipper_(std::make_unique<Shipper>(&line_, config_.self.node(), config_.shipper,
-                                         &rank_metrics_, &daemon_metrics_, [this] { wake(); })),
+          &line_, config_.self, &daemon_metrics_, [this](v1::HeartbeatResponse r) { take_assignments(std::move(r)); },
+          [this] { drop_assignments(); })),
+      shipper_(std::make_unique<Shipper>(&line_, config_.self.node(), config_.shipper, &rank_metrics_, &daemon_metrics_,
+                                         [this] { wake(); })),
       flights_(std::make_unique<FlightReporter>(&line_, config_.self.node())),
       probe_(config_.probe, *state, spawner, &device_metrics_, &clock_),
       table_(config_.ranks, state, spawner, shipper_.get(), &probe_, &rank_metrics_, &daemon_metrics_, &clock_) {

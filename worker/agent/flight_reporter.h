@@ -23,7 +23,7 @@ v1::FlightRecord make_flight_record(const RankDir& directory);
 class FlightReporter {
  public:
   FlightReporter(const Line* line, std::string node);  // `line` must outlive it.
-  ~FlightReporter();  // At once, also in the middle of a call.
+  ~FlightReporter();                                   // At once, also in the middle of a call.
   FlightReporter(const FlightReporter&) = delete;
   FlightReporter& operator=(const FlightReporter&) = delete;
 

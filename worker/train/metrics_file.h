@@ -1,8 +1,8 @@
 // <run dir>/metrics.jsonl: the run's curve for people and scripts, one JSON object a step, evaluation or save. Written
 // by rank 0 alone. On a resume the lines beyond the resumed step go, so the curve never overlaps itself.
 //
-// A full disk does not end a run: lines wait in memory and follow when there is room. What waits is bounded; lines beyond
-// that, and those that wait when the run ends, are missing.
+// A full disk does not end a run: lines wait in memory and follow when there is room. What waits is bounded; lines
+// beyond that, and those that wait when the run ends, are missing.
 #pragma once
 
 #include <memory>

@@ -321,7 +321,8 @@ TEST_F(EtcdStoreTest, BehindCertificates) {
   const fakes::DevCa ca(scratch_.path("ca"), "a"), other(scratch_.path("other"), "a");
   const TlsFiles own = ca.coordinator();
   fakes::EtcdServer::Options options{.access = {.tls = ca.node("a")}};
-  options.arguments = {"--cert-file", own.cert, "--key-file", own.key, "--trusted-ca-file", own.ca, "--client-cert-auth"};
+  options.arguments = {"--cert-file",       own.cert, "--key-file",        own.key,
+                       "--trusted-ca-file", own.ca,   "--client-cert-auth"};
   const fakes::EtcdServer server(scratch_.path("secure"), options);
   ASSERT_TRUE(server.ready());
   Coordinator coordinator(std::vector<std::string>{server.endpoint()}, "a:1", seconds(30), {.tls = ca.node("a")});
@@ -338,16 +339,17 @@ TEST_F(EtcdStoreTest, BehindCertificates) {
 TEST_F(EtcdStoreTest, BehindAPassword) {
   if (access("/usr/bin/etcdctl", X_OK) != 0) GTEST_SKIP() << "no etcdctl (Debian package etcd-client)";
   const std::string control = "ETCDCTL_API=3 etcdctl --endpoints http://" + server_->endpoint() + " ";
-  for (const char* command : {"user add root:secret", "user grant-role root root", "user add telar:pass word",
-                              "role add telar", "role grant-permission telar --prefix=true readwrite /telar/",
-                              "user grant-role telar telar", "auth enable"}) {
+  for (const char* command :
+       {"user add root:secret", "user grant-role root root", "user add telar:pass word", "role add telar",
+        "role grant-permission telar --prefix=true readwrite /telar/", "user grant-role telar telar", "auth enable"}) {
     std::string quoted = command;
     if (quoted == "user add telar:pass word") quoted = "user add 'telar:pass word'";
     ASSERT_EQ(std::system((control + quoted + " >>" + scratch_.path("etcdctl.log") + " 2>&1").c_str()), 0) << command;
   }
   const std::string file = scratch_.path("password");
   std::ofstream(file) << "pass word\n";
-  Coordinator coordinator(std::vector<std::string>{server_->endpoint()}, "a:1", seconds(30), {.user = "telar", .password_file = file});
+  Coordinator coordinator(std::vector<std::string>{server_->endpoint()}, "a:1", seconds(30),
+                          {.user = "telar", .password_file = file});
   ASSERT_TRUE(coordinator.lead());
   ASSERT_TRUE(coordinator.open().ok());
   EXPECT_TRUE(coordinator.store->commit(batch_of("a", "x", 1, "r1")).ok());

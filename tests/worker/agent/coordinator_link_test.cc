@@ -49,8 +49,7 @@ class CoordinatorLinkTest : public testing::Test {
 TEST_F(CoordinatorLinkTest, NoLeaderOfBeforeIsObeyed) {
   fake_.set_term(5);
   CoordinatorLink link(
-      &line_, self(), &metrics_, [this](const v1::HeartbeatResponse& answer) { obeyed_ = answer.version(); },
-      [] {});
+      &line_, self(), &metrics_, [this](const v1::HeartbeatResponse& answer) { obeyed_ = answer.version(); }, [] {});
   link.start();
   ASSERT_TRUE(told(link));
   EXPECT_EQ(obeyed_, version_);
@@ -65,7 +64,8 @@ TEST_F(CoordinatorLinkTest, NoLeaderOfBeforeIsObeyed) {
 }
 
 TEST_F(CoordinatorLinkTest, ASilentOneIsDialledAnewWithinItsLease) {
-  CoordinatorLink link(&line_, self(), &metrics_, [](const v1::HeartbeatResponse&) {}, [] {});
+  CoordinatorLink link(
+      &line_, self(), &metrics_, [](const v1::HeartbeatResponse&) {}, [] {});
   link.start();
   ASSERT_TRUE(told(link));
   fake_.fall_silent(true);
