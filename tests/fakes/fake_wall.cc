@@ -104,6 +104,9 @@ long syscall(long number, ...) noexcept {
   long arguments[6];
   for (long& argument : arguments) argument = va_arg(list, long);
   va_end(list);
+  if (number == SYS_clock_gettime) {
+    return clock_gettime(static_cast<clockid_t>(arguments[0]), reinterpret_cast<timespec*>(arguments[1]));
+  }
   const int op = static_cast<int>(arguments[1]);
   const auto* until = reinterpret_cast<const timespec*>(arguments[3]);
   if (number == SYS_futex && (op & FUTEX_CMD_MASK) == FUTEX_WAIT_BITSET && (op & FUTEX_CLOCK_REALTIME) != 0 &&
