@@ -181,7 +181,7 @@ void begin_epoch(Draft& draft, const std::vector<cluster::Slot>& slots) {
   draft.record().clear_receipts();
   draft.record().clear_gone_time();
   draft.record().clear_interruption();
-  *draft.record().mutable_place_time() = cluster::to_timestamp(draft.now());
+  *draft.record().mutable_place_time() = cluster::to_timestamp(draft.moment());
   draft.record().clear_keys();
   for (const cluster::Slot& slot : slots) {
     RankPlacement* place = job.add_placement();
@@ -302,7 +302,7 @@ void settle(Draft& draft) {
   }
   JobRecord& record = draft.record();
   if (placed(record.job().state()) && all_over(record) && !record.has_gone_time()) {
-    *record.mutable_gone_time() = cluster::to_timestamp(draft.now());
+    *record.mutable_gone_time() = cluster::to_timestamp(draft.moment());
   }
 }
 

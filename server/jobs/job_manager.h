@@ -30,6 +30,7 @@
 #include "server/jobs/hang_watch.h"
 #include "server/jobs/job_types.h"
 #include "server/jobs/queue.h"
+#include "server/jobs/timeline.h"
 #include "server/jobs/waiting.h"
 #include "server/store/log_store.h"
 #include "server/store/store.h"
@@ -194,6 +195,7 @@ class JobManager {
   void note_stragglers(const std::string& id);
   void grow_shrunk();
   uint32_t replicas_if_queued(const JobRecord& record);  // Of a job that runs, if it were not placed; 0: none.
+  void keep_timeline();
   void expire_leases();
   // Time limits, drains, and dependencies that cannot hold any more.
   void enforce();
@@ -218,6 +220,7 @@ class JobManager {
   std::mutex layouts_mutex_;  // One search of layouts at a time; never taken under mutex_.
   mutable std::mutex mutex_;
   // Guarded by mutex_:
+  Timeline timeline_;
   cluster::Cluster cluster_;
   DeviceWatch devices_{&cluster_.quarantine()};
   std::map<std::string, JobRecord> jobs_;     // By id.

@@ -104,8 +104,9 @@ void JobManager::observe_node(Draft& draft, const v1::HeartbeatRequest& request)
   const auto told = stops_.find(id);
   bool told_to_stop = false;
   const auto grace = stop_grace(draft.record(), options_.stop_grace);
-  // Two clocks: the wall's may be set back, and of the other one nothing is left after a restart of the coordinator.
-  bool grace_over = ending(draft.job().state()) && draft.now() >= cluster::to_wall(draft.record().stop_time()) + grace;
+  // Two ways to tell: the first holds over a restart of the coordinator, the second whatever happened meanwhile.
+  bool grace_over =
+      ending(draft.job().state()) && draft.moment() >= cluster::to_wall(draft.record().stop_time()) + grace;
   if (told != stops_.end() && told->second.epoch == draft.job().epoch()) {
     const auto at = told->second.at.find(request.node());
     told_to_stop = at != told->second.at.end();

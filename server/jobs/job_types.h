@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/clock.h"
 #include "server/jobs/queue.h"
 #include "telar/v1/jobs.pb.h"
 

@@ -133,6 +133,7 @@ class FakeCoordinator final : public v1::Cluster::Service {
   }
   const std::vector<v1::ReportFlightRequest>& flight_reports() const { return flight_reports_; }
   const std::vector<v1::RegisterNodeRequest>& registrations() const { return registrations_; }
+  const std::vector<std::string>& peers() const { return peers_; }  // Where the registrations came from.
   const std::vector<v1::HeartbeatRequest>& heartbeats() const { return heartbeats_; }
   template <typename Function>
   auto locked(Function function) {
@@ -141,12 +142,13 @@ class FakeCoordinator final : public v1::Cluster::Service {
   }
 
  private:
-  grpc::Status RegisterNode(grpc::ServerContext*, const v1::RegisterNodeRequest* request,
+  grpc::Status RegisterNode(grpc::ServerContext* context, const v1::RegisterNodeRequest* request,
                             v1::RegisterNodeResponse* response) override {
     using google::protobuf::util::TimeUtil;
     const std::lock_guard lock(mutex_);
     if (revoked_) return to_grpc(error(absl::StatusCode::kPermissionDenied, "REVOKED", "node a is revoked"));
     registrations_.push_back(*request);
+    peers_.push_back(context->peer());
     *response->mutable_heartbeat_interval() = TimeUtil::MillisecondsToDuration(200);
     *response->mutable_lease() = TimeUtil::MillisecondsToDuration(2000);
     response->set_registration(registrations_.size());
@@ -250,6 +252,7 @@ class FakeCoordinator final : public v1::Cluster::Service {
   bool full_ = false;
   std::map<RankId, Output> outputs_;
   std::vector<v1::RegisterNodeRequest> registrations_;
+  std::vector<std::string> peers_;
   std::vector<v1::HeartbeatRequest> heartbeats_;
   v1::HeartbeatRequest last_;
   int port_ = 0;  // The same again after a restart.

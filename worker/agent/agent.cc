@@ -4,8 +4,6 @@
 
 #include <utility>
 
-#include "common/channel.h"
-
 namespace telar::agent {
 
 using std::chrono::milliseconds;
@@ -23,14 +21,15 @@ Agent::Agent(AgentConfig config, const StateDir* state, Spawner* spawner, promet
       daemon_metrics_(*registry, config_.self.version(), config_.self.node()),
       device_metrics_(*registry),
       rank_metrics_(*registry, config_.self.node()),
+      line_(config_.coordinator),
       link_(std::make_unique<CoordinatorLink>(
-          config_.coordinator, config_.self, &daemon_metrics_,
+          &line_, config_.self, &daemon_metrics_,
           CoordinatorLink::Told{.on_assignments = [this](v1::HeartbeatResponse r) { take_assignments(std::move(r)); },
                                 .on_registered = [this] { drop_assignments(); },
                                 .on_revoked = [this] { take_revocation(); }})),
-      shipper_(std::make_unique<Shipper>(dial(config_.coordinator), config_.self.node(), config_.shipper,
-                                         &rank_metrics_, &daemon_metrics_, [this] { wake(); })),
-      flights_(std::make_unique<FlightReporter>(dial(config_.coordinator), config_.self.node())),
+      shipper_(std::make_unique<Shipper>(&line_, config_.self.node(), config_.shipper, &rank_metrics_, &daemon_metrics_,
+                                         [this] { wake(); })),
+      flights_(std::make_unique<FlightReporter>(&line_, config_.self.node())),
       probe_(config_.probe, *state, spawner, &device_metrics_, &clock_),
       table_(config_.ranks, state, spawner, shipper_.get(), &probe_, &rank_metrics_, &daemon_metrics_, &clock_) {
   shipper_->set_paces(&paces_);

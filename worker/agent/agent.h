@@ -22,6 +22,7 @@
 #include "common/clock.h"
 #include "worker/agent/coordinator_link.h"
 #include "worker/agent/flight_reporter.h"
+#include "worker/agent/line.h"
 #include "worker/agent/probe.h"
 #include "worker/agent/rank_table.h"
 
@@ -77,6 +78,7 @@ class Agent {
   metrics::DeviceMetrics device_metrics_;
   metrics::RankMetrics rank_metrics_;
   PaceBook paces_{&clock_};
+  Line line_;
   std::unique_ptr<CoordinatorLink> link_;
   std::unique_ptr<Shipper> shipper_;
   std::unique_ptr<FlightReporter> flights_;

@@ -108,5 +108,21 @@ TEST_F(RankDirTest, RetiringKeepsTheNewest) {
   close(state->lock_file());
 }
 
+TEST_F(RankDirTest, RetiringKeepsTheNewestThoughTheClockWasSetBack) {
+  const auto state = StateDir::open(folder_);
+  ASSERT_TRUE(state.ok());
+  const auto later = fs::file_time_type::clock::now() + std::chrono::hours(5);
+  for (uint64_t epoch = 1; epoch <= 5; ++epoch) {
+    const RankDir directory = *state->rank_dir(key_of(plan(epoch, 0)));
+    ASSERT_TRUE(directory.create(plan(epoch, 0)).ok());
+    state->retire(key_of(plan(epoch, 0)), directory, 2);
+    if (epoch == 1) fs::last_write_time(folder_ + "/finished/j1.1.0", later);  // The first was retired before it.
+  }
+  std::vector<std::string> kept;
+  for (const auto& entry : fs::directory_iterator(folder_ + "/finished")) kept.push_back(entry.path().filename());
+  EXPECT_THAT(kept, testing::UnorderedElementsAre("j1.4.0", "j1.5.0"));
+  close(state->lock_file());
+}
+
 }  // namespace
 }  // namespace telar::agent
