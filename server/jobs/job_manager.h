@@ -45,8 +45,7 @@ class JobManager {
   static absl::StatusOr<std::unique_ptr<JobManager>> open(JobOptions options, const Clock* clock, store::Store* store,
                                                           store::LogStore* logs, Observer* observer);
 
-  // For people.
-  // `owner`: whose it is; empty: nobody is known. A request_id counts for its owner alone.
+  // For people. `owner`: whose it is; empty: nobody is known. A request_id counts for its owner alone.
   absl::StatusOr<v1::Job> create(v1::CreateJobRequest request, const std::string& owner = "");
   // The jobs of the answer have no spec: there may be ten thousand.
   absl::StatusOr<v1::CreateJobArrayResponse> create_array(v1::CreateJobArrayRequest request,
@@ -54,6 +53,7 @@ class JobManager {
   absl::StatusOr<v1::Job> update(const v1::UpdateJobRequest& request);
   v1::ListQueuesResponse queues() const;
   absl::StatusOr<v1::Job> cancel(const v1::CancelJobRequest& request);
+  absl::StatusOr<v1::Job> trace(const v1::TraceJobRequest& request);
   absl::StatusOr<v1::Job> get(const std::string& name) const;
   absl::StatusOr<v1::ListJobsResponse> list(const v1::ListJobsRequest& request) const;
   absl::StatusOr<EventPage> events(const std::string& name, uint64_t after, int limit) const;
@@ -69,8 +69,7 @@ class JobManager {
   // For operators: OPEN, CORDONED or DRAINING. `answer` (may be empty) is the key that the answer is kept under.
   absl::StatusOr<v1::Node> set_scheduling(const std::string& node, v1::Node::Scheduling scheduling,
                                           const std::string& reason, const std::string& answer);
-  // What is in the --queues file now.
-  void set_queues(std::vector<QueueConfig> queues);
+  void set_queues(std::vector<QueueConfig> queues);  // What is in the --queues file now.
 
   // For workers.
   absl::StatusOr<v1::RegisterNodeResponse> register_node(const v1::RegisterNodeRequest& request);
@@ -190,6 +189,7 @@ class JobManager {
   // Hangs, stragglers, elastic jobs: job_manager_hang.cc.
   void hear_paces(const v1::HeartbeatRequest& request);
   void add_flight_wishes(const std::string& node, v1::HeartbeatResponse& response) const;
+  void add_trace_wishes(const std::string& node, v1::HeartbeatResponse& response) const;
   bool look_after_gangs();  // False: it is too soon for another look.
   void judge_hang(const std::string& id);
   void note_stragglers(const std::string& id);

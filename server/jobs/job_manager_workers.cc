@@ -9,6 +9,7 @@
 #include "server/jobs/job_manager.h"
 #include "server/jobs/progress.h"
 #include "server/jobs/receipts.h"
+#include "server/jobs/traces.h"
 #include "server/jobs/transitions.h"
 
 namespace telar::server::jobs {
@@ -159,6 +160,7 @@ v1::HeartbeatResponse JobManager::assignments(const std::string& node) {
     }
   }
   add_flight_wishes(node, response);
+  add_trace_wishes(node, response);
   return response;
 }
 
@@ -240,6 +242,10 @@ absl::StatusOr<v1::ReportEventsResponse> JobManager::report_events(const v1::Rep
       rank.set_finished(!event.finished().interrupted());
     }
     if (request.rank() == 0) fold_event(draft.record(), event);
+    if (event.has_trace()) {
+      note_trace(draft, request.rank(), event.trace());  // Of a thousand ranks; the job counts them.
+      continue;
+    }
     // Every rank takes the same steps; one account of them is enough.
     if (request.rank() == 0 || !event.has_step()) draft.report(request.rank(), event);
   }

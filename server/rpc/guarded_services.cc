@@ -109,6 +109,16 @@ Status GuardedJobs::ReadLog(ServerContext* context, const v1::ReadLogRequest* re
   return server_stream(guard_, "telar.v1.Jobs/ReadLog", inner_, &v1::Jobs::Service::ReadLog, context, request, writer);
 }
 
+Status GuardedJobs::TraceJob(ServerContext* context, const v1::TraceJobRequest* request, v1::Job* job) {
+  return unary(guard_, "telar.v1.Jobs/TraceJob", inner_, &v1::Jobs::Service::TraceJob, context, request, job);
+}
+
+Status GuardedJobs::ReadTrace(ServerContext* context, const v1::ReadTraceRequest* request,
+                              grpc::ServerWriter<v1::TraceChunk>* writer) {
+  return server_stream(guard_, "telar.v1.Jobs/ReadTrace", inner_, &v1::Jobs::Service::ReadTrace, context, request,
+                       writer);
+}
+
 Status GuardedCluster::Heartbeat(ServerContext* context,
                                  grpc::ServerReaderWriter<v1::HeartbeatResponse, v1::HeartbeatRequest>* stream) {
   return enter(guard_, "telar.v1.Cluster/Heartbeat", context, nullptr, {},
@@ -202,6 +212,12 @@ Status GuardedRendezvous::PutKey(ServerContext* context, const v1::PutKeyRequest
 Status GuardedRendezvous::GetKeys(ServerContext* context, const v1::GetKeysRequest* request,
                                   v1::GetKeysResponse* response) {
   return unary(guard_, "telar.v1.Rendezvous/GetKeys", inner_, &v1::Rendezvous::Service::GetKeys, context, request,
+               response);
+}
+
+Status GuardedRendezvous::ReadClock(ServerContext* context, const v1::ReadClockRequest* request,
+                                    v1::ReadClockResponse* response) {
+  return unary(guard_, "telar.v1.Rendezvous/ReadClock", inner_, &v1::Rendezvous::Service::ReadClock, context, request,
                response);
 }
 

@@ -64,6 +64,8 @@ class Agent {
   // coordinator may have given the device to somebody else.
   void drop_assignments();
   void wake();
+  // Writes down for each rank that is here what steps of it are wanted.
+  void tell_ranks(const std::vector<v1::TraceWish>& wishes) const;
   NodeStatus node_status() const;
 
   const AgentConfig config_;
@@ -89,6 +91,7 @@ class Agent {
   std::chrono::milliseconds longest_grace_{0};
   std::optional<std::vector<v1::Assignment>> wish_;  // None before the first word since registering.
   std::vector<v1::FlightWish> flight_wishes_;
+  std::vector<v1::TraceWish> trace_wishes_;
   absl::Status status_;
   std::thread thread_;
 };
