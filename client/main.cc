@@ -375,8 +375,9 @@ void add_trace(CLI::App& app, CommandLine& line) {
   CLI::App* command = app.add_subcommand(
       "trace", "Have a job's ranks time a step op by op; one file for Perfetto, and where the time went");
   command
-      ->add_option("of", options->of,
-                   "Id, full name or label of a job; or trace-<step>.json of a rank, or a folder with such at any depth")
+      ->add_option(
+          "of", options->of,
+          "Id, full name or label of a job; or trace-<step>.json of a rank, or a folder with such at any depth")
       ->required();
   command->add_option("--step", options->step, "A step to come, next, or one that is there")->type_name("N");
   command->add_option("--steps", options->steps, "So many in a row")->capture_default_str();

@@ -168,7 +168,8 @@ class TraceOfJob {
     for (uint64_t step = first_; step < first_ + options_.steps; ++step) {
       const v1::JobTrace* trace = find_trace(job_, step);
       if (trace == nullptr || trace->missed() == 0) continue;
-      const char* what = trace->recorded() == 0 ? "error: no rank recorded step " : "warning: not all ranks recorded step ";
+      const char* what =
+          trace->recorded() == 0 ? "error: no rank recorded step " : "warning: not all ranks recorded step ";
       context_.err() << what << step << "; " << one_line(trace->message()) << "\n";
       if (trace->recorded() == 0) return kRefused;
     }
@@ -209,7 +210,8 @@ class TraceOfJob {
   // False: no use in going on.
   bool take(const v1::TraceChunk& chunk) {
     if (chunk.rank() != request_.rank() || chunk.offset() != request_.offset()) {
-      if (chunk.offset() != 0) broken_ = absl::DataLossError(absl::StrCat("a piece of rank ", chunk.rank(), " is missing"));
+      if (chunk.offset() != 0)
+        broken_ = absl::DataLossError(absl::StrCat("a piece of rank ", chunk.rank(), " is missing"));
       file_.clear();  // A rank without a file is passed over.
     }
     if (!broken_.ok()) return false;

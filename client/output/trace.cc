@@ -48,9 +48,8 @@ absl::Status TraceSet::add(const std::string& path, const std::string& content) 
   const uint64_t step = trace->step;
   if (first_ != 0 && (step < first_ || step - first_ >= count_)) return absl::OkStatus();
   if (epoch_ && trace->epoch != *epoch_) return absl::OkStatus();
-  const auto other = std::find_if(traces_.begin(), traces_.end(), [&](const RankTrace& one) {
-    return one.step == step && one.rank == trace->rank;
-  });
+  const auto other = std::find_if(traces_.begin(), traces_.end(),
+                                  [&](const RankTrace& one) { return one.step == step && one.rank == trace->rank; });
   if (other != traces_.end()) {
     return absl::AlreadyExistsError(absl::StrCat(other->path, " and ", path, " are both of rank ", other->rank,
                                                  " at step ", step, "; name the folder of one epoch of one job"));
@@ -128,7 +127,9 @@ void TraceSet::write_flows(std::ostream& out, const char*& separator) const {
       const bool last = i + 1 == flow.stops.size();
       Json event = {{"name", flow.name},
                     {"cat", flow.category},
-                    {"ph", i == 0 ? "s" : last ? "f" : "t"},
+                    {"ph", i == 0 ? "s"
+                           : last ? "f"
+                                  : "t"},
                     {"id", id},
                     {"ts", microseconds(stop.nanoseconds)},
                     {"pid", trace.rank},

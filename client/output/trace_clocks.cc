@@ -7,9 +7,9 @@
 namespace telar::client {
 namespace {
 
-constexpr double kLeastWay = 2e-9;    // Seconds from a cause to its effect: it keeps their order when cut to nanoseconds.
-constexpr double kEpsilon = 1e-10;    // Less than that is rounding.
-constexpr int kMostRounds = 256;      // Bounds settle in a few; a contradiction never does.
+constexpr double kLeastWay = 2e-9;  // Seconds from a cause to its effect: it keeps their order when cut to nanoseconds.
+constexpr double kEpsilon = 1e-10;  // Less than that is rounding.
+constexpr int kMostRounds = 256;    // Bounds settle in a few; a contradiction never does.
 constexpr double kUnbounded = -std::numeric_limits<double>::infinity();
 
 // value[to] >= value[from] + weight.
@@ -52,7 +52,7 @@ class Alignment {
 
  private:
   struct Node {
-    size_t value = 0;             // Where its correction is.
+    size_t value = 0;                 // Where its correction is.
     const RankTrace* best = nullptr;  // Whose comparison of the node's clock is the closest.
   };
 

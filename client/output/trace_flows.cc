@@ -21,13 +21,14 @@ class FlowFinder {
   void add_meeting(const TraceLinks::Meeting& meeting) {
     TraceFlow flow{"collective", names_.text(slice(meeting.members[0]).comm), {}};
     for (const SliceAt& at : meeting.members) flow.stops.push_back(at_start(at));
-    std::stable_sort(flow.stops.begin(), flow.stops.end(), [](const TraceFlow::Stop& a, const TraceFlow::Stop& b) {
-      return a.nanoseconds < b.nanoseconds;
-    });
+    std::stable_sort(flow.stops.begin(), flow.stops.end(),
+                     [](const TraceFlow::Stop& a, const TraceFlow::Stop& b) { return a.nanoseconds < b.nanoseconds; });
     add(std::move(flow));
   }
   void add_hop(const TraceLinks::Pair& hop) {
-    add({"micro-batch", absl::StrCat("micro-batch ", slice(hop.from).micro_batch), {at_start(hop.from), at_start(hop.to)}});
+    add({"micro-batch",
+         absl::StrCat("micro-batch ", slice(hop.from).micro_batch),
+         {at_start(hop.from), at_start(hop.to)}});
   }
   TraceFlows take() { return std::move(found_); }
 

@@ -1,5 +1,5 @@
-// Arrows between slices, for Perfetto and chrome://tracing: flow events of the trace event format, of which each end lies
-// inside the slice that it belongs to.
+// Arrows between slices, for Perfetto and chrome://tracing: flow events of the trace event format, of which each end
+// lies inside the slice that it belongs to.
 #pragma once
 
 #include <cstdint>

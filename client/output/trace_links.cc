@@ -38,7 +38,7 @@ class LinkFinder {
   };
   // Step, lane's name, from, to, number.
   using MessageKey = std::tuple<uint64_t, uint32_t, int64_t, int64_t, int64_t>;
-  using MeetingKey = std::tuple<uint64_t, uint32_t, int64_t>;              // Step, lane's name, number.
+  using MeetingKey = std::tuple<uint64_t, uint32_t, int64_t>;               // Step, lane's name, number.
   using WayKey = std::tuple<uint64_t, int32_t, int32_t, int32_t, int32_t>;  // Step, dp, tp, micro-batch, stage.
 
   const TraceSlice& slice(SliceAt at) const { return traces_[at.trace].slices[at.slice]; }

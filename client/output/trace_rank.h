@@ -1,4 +1,5 @@
-// One rank's trace of a step as its file has it (docs/formats/trace.md), in little memory: a gang has a thousand of them.
+// One rank's trace of a step as its file has it (docs/formats/trace.md), in little memory: a gang has a thousand of
+// them.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,8 @@ absl::StatusOr<v1::Job> JobManager::trace(const v1::TraceJobRequest& request) {
   auto record = find(request.name());
   if (!record.ok()) return record.status();
   const v1::Job::State state = (*record)->job().state();
-  if (terminal(state) || state == v1::Job::CANCELLING || state == v1::Job::FAILING) return terminal_error((*record)->job(), "traced");
+  if (terminal(state) || state == v1::Job::CANCELLING || state == v1::Job::FAILING)
+    return terminal_error((*record)->job(), "traced");
   Draft draft = draft_of(id);
   if (absl::Status status = want_trace(draft, request); !status.ok()) return status;
   draft.set_answer(key);

@@ -37,8 +37,8 @@ v1::JobTrace& add_trace(v1::Job& job, uint64_t step) {
 
 absl::Status step_past(const v1::Job& job, uint64_t step, const Ahead& ahead) {
   return error(absl::StatusCode::kFailedPrecondition, "STEP_PAST",
-               absl::StrCat("job '", job.name(), "': step ", step, " cannot be traced any more: it is at step ", ahead.at,
-                            ", and the nearest that can be had is ", ahead.nearest),
+               absl::StrCat("job '", job.name(), "': step ", step, " cannot be traced any more: it is at step ",
+                            ahead.at, ", and the nearest that can be had is ", ahead.nearest),
                {{"at", absl::StrCat(ahead.at)}, {"nearest", absl::StrCat(ahead.nearest)}});
 }
 
@@ -125,9 +125,7 @@ void note_trace(Draft& draft, uint32_t rank, const v1::TraceReport& report) {
     if (trace->message().empty()) trace->set_message(absl::StrCat("rank ", rank, ": ", report.message()));
   }
   const bool all = trace->recorded() + trace->missed() >= static_cast<uint32_t>(job.placement_size());
-  trace->set_state(!all                   ? v1::JobTrace::WANTED
-                   : trace->missed() == 0 ? v1::JobTrace::RECORDED
-                                          : v1::JobTrace::MISSED);
+  trace->set_state(!all ? v1::JobTrace::WANTED : trace->missed() == 0 ? v1::JobTrace::RECORDED : v1::JobTrace::MISSED);
   draft.touch();
 }
 

@@ -1,6 +1,6 @@
-// Steps of a job that its ranks time op by op, from the wish to the files: all of it in Job.traces, so that a restart of
-// the coordinator forgets nothing. Who is told what follows from there (wanted_traces()), and is told again until every
-// rank of the gang has answered.
+// Steps of a job that its ranks time op by op, from the wish to the files: all of it in Job.traces, so that a restart
+// of the coordinator forgets nothing. Who is told what follows from there (wanted_traces()), and is told again until
+// every rank of the gang has answered.
 #pragma once
 
 #include <cstdint>

@@ -41,7 +41,7 @@ class FakeJobsService final : public v1::Jobs::Service {
   std::vector<v1::ListJobsRequest> lists;
   std::vector<v1::TraceJobRequest> traces;
   std::deque<grpc::Status> trace_answers;
-  std::function<void(v1::Job&)> on_get;                             // Changes the job before it is given.
+  std::function<void(v1::Job&)> on_get;                              // Changes the job before it is given.
   std::map<std::pair<uint64_t, uint32_t>, std::string> trace_files;  // By step and rank.
   std::vector<v1::ReadTraceRequest> trace_reads;
   size_t page_size = 2;

@@ -16,18 +16,18 @@ namespace telar::engine {
 struct TracedOp {
   std::string name;
   Phase phase = Phase::kOther;
-  uint32_t lane = 0;           // Index into Trace::lanes.
-  double bytes = 0;            // What a collective exchanges; of other ops, what they move in memory.
-  bool receives = false;       // From a peer.
-  std::string comm;            // Of a collective: "all_reduce", ...; else empty.
+  uint32_t lane = 0;      // Index into Trace::lanes.
+  double bytes = 0;       // What a collective exchanges; of other ops, what they move in memory.
+  bool receives = false;  // From a peer.
+  std::string comm;       // Of a collective: "all_reduce", ...; else empty.
   Portion portion;
-  // Who takes part, and which of their calls it is, so that the ranks' traces can be joined. Ranks are those of the job;
-  // numbers count from 0 within the run.
-  int to = -1, from = -1;       // Of a message: whom a sender gives it to, whom a receiver gets it from.
-  int root = -1;                // Of a broadcast.
-  uint64_t sent = 0;            // Of the messages to `to` in this group.
-  uint64_t received = 0;        // Of those from `from`.
-  uint64_t met = 0;             // Of the group's other calls.
+  // Who takes part, and which of their calls it is, so that the ranks' traces can be joined. Ranks are those of the
+  // job; numbers count from 0 within the run.
+  int to = -1, from = -1;      // Of a message: whom a sender gives it to, whom a receiver gets it from.
+  int root = -1;               // Of a broadcast.
+  uint64_t sent = 0;           // Of the messages to `to` in this group.
+  uint64_t received = 0;       // Of those from `from`.
+  uint64_t met = 0;            // Of the group's other calls.
   double start = 0, stop = 0;  // Seconds since the start of the run.
 };
 
@@ -38,14 +38,14 @@ struct TracedLane {
 
 // Which clock a trace is told by, and what is known of others. Seconds.
 struct TraceClock {
-  int node = 0;              // The first rank of the node: its ranks have one clock.
-  double monotonic = 0;      // One instant by the clock that the run's start is told by,
-  double wall = 0;           // and since the Unix epoch.
-  double start = 0;          // When the run began, by the first.
-  double start_error = 0;    // How far off that may be.
-  std::string reference;     // Whose clock all ranks of the job were compared with; empty: nothing was compared.
-  double offset = 0;         // To be added to the first to have the reference's.
-  double offset_error = 0;   // How far off that may be: half of the shortest round trip.
+  int node = 0;             // The first rank of the node: its ranks have one clock.
+  double monotonic = 0;     // One instant by the clock that the run's start is told by,
+  double wall = 0;          // and since the Unix epoch.
+  double start = 0;         // When the run began, by the first.
+  double start_error = 0;   // How far off that may be.
+  std::string reference;    // Whose clock all ranks of the job were compared with; empty: nothing was compared.
+  double offset = 0;        // To be added to the first to have the reference's.
+  double offset_error = 0;  // How far off that may be: half of the shortest round trip.
 };
 
 struct Trace {

@@ -20,7 +20,7 @@ namespace telar::train {
 
 // All in seconds, each by the clock of whom it names; both never jump.
 struct ClockExchange {
-  double asked = 0, answered = 0;   // Of who asks.
+  double asked = 0, answered = 0;    // Of who asks.
   double received = 0, replied = 0;  // Of who is asked.
 };
 

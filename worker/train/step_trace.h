@@ -70,7 +70,7 @@ class StepTrace {
   ReferenceClock* const reference_;              // Null: the rank is alone.
   TraceWishes wishes_;
   std::optional<uint64_t> start_step_;
-  std::set<uint64_t> traced_;  // By the spec and by wishes.
+  std::set<uint64_t> traced_;                                     // By the spec and by wishes.
   std::map<uint64_t, std::unique_ptr<engine::OpTimer>> running_;  // By step.
   std::vector<std::unique_ptr<engine::OpTimer>> idle_;            // A device's events are made once, not a step.
   std::optional<engine::Trace> trace_;                            // Of the run's program; times of the last one.

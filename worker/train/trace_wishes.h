@@ -2,9 +2,9 @@
 // always whole, replaced by rename (ADR 1).
 #pragma once
 
+#include <sys/stat.h>
 #include <cstdint>
 #include <string>
-#include <sys/stat.h>
 #include <vector>
 
 namespace telar::train {

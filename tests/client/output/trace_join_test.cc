@@ -23,10 +23,10 @@ constexpr int kMicroBatches = 4;
 
 // What the clocks of a gang do, in seconds.
 struct Clocks {
-  double shift = 3;          // Nodes' clocks differ from the true time by up to that, either way.
-  double error = 0.002;      // What comparisons say they may be off by, at most.
-  double worse = 0;          // How much further than that they are off.
-  double wall_error = 0;     // How far walls' clocks are off.
+  double shift = 3;       // Nodes' clocks differ from the true time by up to that, either way.
+  double error = 0.002;   // What comparisons say they may be off by, at most.
+  double worse = 0;       // How much further than that they are off.
+  double wall_error = 0;  // How far walls' clocks are off.
   bool compared = true;
 };
 
@@ -56,7 +56,8 @@ class Gang {
   std::string file(int rank) {
     const Node& node = node_of(rank);
     const double began = began_[static_cast<size_t>(rank)];
-    ordered_json told = {{"rank", rank}, {"step", 7}, {"epoch", 2}, {"world", ranks_}, {"pp", rank}, {"dp", 0}, {"tp", 0}};
+    ordered_json told = {{"rank", rank}, {"step", 7}, {"epoch", 2}, {"world", ranks_},
+                         {"pp", rank},   {"dp", 0},   {"tp", 0}};
     for (const char* figure : {"seconds", "compute", "communication", "exposed", "wait", "idle"}) told[figure] = 0.1;
     told["start"] = began + node.wall_error;
     told["lanes"] = ordered_json::array();
@@ -86,9 +87,7 @@ class Gang {
 
   // To be added to the rank's clock to have rank 0's.
   double offset(int rank) { return node_of(0).shift - node_of(rank).shift; }
-  double measured_error(int rank) {
-    return rank / 2 == 0 ? 1e-7 : node_of(rank).error + node_of(0).error + 1e-7;
-  }
+  double measured_error(int rank) { return rank / 2 == 0 ? 1e-7 : node_of(rank).error + node_of(0).error + 1e-7; }
   size_t messages() const { return static_cast<size_t>(2 * kMicroBatches * (ranks_ - 1)); }
   size_t hops() const { return static_cast<size_t>(kMicroBatches * (ranks_ - 1)); }
 
@@ -280,7 +279,8 @@ TEST(TraceJoinTest, ABroadcastBindsItsMembersToTheRootAlone) {
     RankTrace& trace = traces[static_cast<size_t>(rank)];
     trace.rank = rank;
     trace.clock = {.node = rank, .start = 10, .reference = "c", .offset_error = 1};
-    trace.slices.push_back({.comm = names.id("broadcast"), .start = 1.0 * rank, .stop = 1.0 * rank + 0.5, .root = 0, .met = 0});
+    trace.slices.push_back(
+        {.comm = names.id("broadcast"), .start = 1.0 * rank, .stop = 1.0 * rank + 0.5, .root = 0, .met = 0});
   }
   const TraceLinks links = find_links(traces, names);
   ASSERT_EQ(links.meetings.size(), 1u);

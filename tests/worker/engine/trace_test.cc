@@ -88,7 +88,12 @@ TEST(TraceTest, ChromeJsonHasARowALaneAndAnEventAnOp) {
   trace.rank = 3;
   trace.step = 12;
   trace.pp = 1;
-  trace.clock = {.node = 2, .monotonic = 50, .wall = 1.75e9 + 1, .start = 49, .reference = "c", .offset = -3,
+  trace.clock = {.node = 2,
+                 .monotonic = 50,
+                 .wall = 1.75e9 + 1,
+                 .start = 49,
+                 .reference = "c",
+                 .offset = -3,
                  .offset_error = 1e-5};
   trace.ops[0].portion = {.stage = 1, .micro_batch = 0};
   trace.ops[1].name = "grads \"0\"";

@@ -84,7 +84,8 @@ TEST_F(RunTraceTest, ATracedStepChangesNothing) {
     EXPECT_GT(told["compute"].get<double>(), 0);
     EXPECT_LE(told["exposed"].get<double>(), told["communication"].get<double>());
   }
-  EXPECT_THAT(read(root_ / "ranks/1/events.jsonl"), ::testing::HasSubstr("\"trace\":{\"step\":\"5\",\"state\":\"RECORDED\""));
+  EXPECT_THAT(read(root_ / "ranks/1/events.jsonl"),
+              ::testing::HasSubstr("\"trace\":{\"step\":\"5\",\"state\":\"RECORDED\""));
 }
 
 TEST_F(RunTraceTest, FourRanksOfTwoNodesWithOtherClocksAreOnOne) {

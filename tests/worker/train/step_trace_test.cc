@@ -16,10 +16,10 @@ namespace telar::train {
 namespace {
 
 namespace fs = std::filesystem;
+using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using std::chrono::milliseconds;
 
 TEST(ClockOffsetTest, TheShortestWaySaysItBest) {
   EXPECT_FALSE(best_offset({}).has_value());
