@@ -66,7 +66,7 @@ absl::Status read_files(const TraceOptions& options, TraceSet& traces) {
 }
 
 // What is wrong with the command line.
-absl::Status check(const Context& context, const TraceOptions& options, uint64_t& step) {
+absl::Status check_line(const Context& context, const TraceOptions& options, uint64_t& step) {
   const Output output = context.options.output;
   if (output == Output::kYaml || output == Output::kName) {
     return absl::InvalidArgumentError("--output: trace prints table, wide or json");
@@ -91,7 +91,7 @@ bool names_files(const std::vector<std::string>& of) {
 
 int trace(Context& context, const TraceOptions& options) {
   uint64_t step = 0;
-  absl::Status status = check(context, options, step);
+  absl::Status status = check_line(context, options, step);
   TraceSet traces(step, options.steps);
   std::string to = options.to;
   if (status.ok() && names_files(options.of)) {

@@ -26,9 +26,15 @@ v1::JobTrace* find_trace(v1::Job& job, uint64_t step) {
 
 v1::JobTrace& add_trace(v1::Job& job, uint64_t step) {
   auto& traces = *job.mutable_traces();
-  const auto old = std::find_if(traces.begin(), traces.end(),
-                                [](const v1::JobTrace& one) { return one.state() != v1::JobTrace::WANTED; });
-  if (traces.size() >= kMostTraces && old != traces.end()) traces.erase(old);
+  if (traces.size() >= kMostTraces) {
+    // The oldest that is over, or else that nobody asked for.
+    auto old = std::find_if(traces.begin(), traces.end(),
+                            [](const v1::JobTrace& one) { return one.state() != v1::JobTrace::WANTED; });
+    if (old == traces.end()) {
+      old = std::find_if(traces.begin(), traces.end(), [](const v1::JobTrace& one) { return one.request_id().empty(); });
+    }
+    traces.erase(old == traces.end() ? traces.begin() : old);
+  }
   v1::JobTrace& trace = *traces.Add();
   trace.set_step(step);
   trace.set_state(v1::JobTrace::WANTED);
@@ -42,7 +48,7 @@ absl::Status step_past(const v1::Job& job, uint64_t step, const Ahead& ahead) {
                {{"at", absl::StrCat(ahead.at)}, {"nearest", absl::StrCat(ahead.nearest)}});
 }
 
-absl::Status check_request(const v1::Job& job, const v1::TraceJobRequest& request) {
+absl::Status check_steps(const v1::Job& job, const v1::TraceJobRequest& request) {
   const uint64_t total = job.spec().schedule().steps();
   std::vector<Violation> found;
   if (request.steps() > kMostSteps) {
@@ -75,7 +81,7 @@ Ahead steps_ahead(const JobRecord& record, Clock::Wall now) {
 
 absl::Status want_trace(Draft& draft, const v1::TraceJobRequest& request) {
   v1::Job& job = draft.job();
-  if (absl::Status status = check_request(job, request); !status.ok()) return status;
+  if (absl::Status status = check_steps(job, request); !status.ok()) return status;
   const Ahead ahead = steps_ahead(draft.record(), draft.now());
   const uint64_t first = request.step() == 0 ? ahead.nearest : request.step();
   const uint64_t end = first + std::max<uint32_t>(request.steps(), 1);

@@ -178,10 +178,13 @@ TEST_F(Traces, TheNextEpochIsToldWhatTheOneBeforeDidNotGetTo) {
 }
 
 TEST_F(Traces, WhatTheSpecNamesIsKnownOnceRanksTellOfIt) {
-  const std::string name = running();
-  for (uint64_t step = 1; step <= 70; ++step) {
-    for (const uint32_t rank : {0u, 1u, 2u, 3u}) answer(name, rank, step);
+  const std::string name = running(small_spec(1));
+  std::vector<v1::RankEvent> events(70);
+  for (size_t i = 0; i < events.size(); ++i) {
+    events[i].mutable_trace()->set_step(i + 1);
+    events[i].mutable_trace()->set_state(v1::TraceReport::RECORDED);
   }
+  ASSERT_TRUE(report(name, 1, 0, events).ok());
   const v1::Job job = get(name);
   ASSERT_EQ(job.traces_size(), server::jobs::kMostTraces);
   EXPECT_EQ(job.traces(0).step(), 7u);  // The oldest go.
