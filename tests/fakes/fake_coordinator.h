@@ -77,6 +77,13 @@ class FakeCoordinator final : public v1::Cluster::Service {
     ++version_;
     changed_.notify_all();
   }
+  // Wants these steps traced with every answer.
+  void wish_traces(std::vector<v1::TraceWish> traces) {
+    const std::lock_guard lock(mutex_);
+    traces_ = std::move(traces);
+    ++version_;
+    changed_.notify_all();
+  }
   // Heartbeats are taken, and not answered.
   void fall_silent(bool silent) {
     const std::lock_guard lock(mutex_);
@@ -225,6 +232,7 @@ class FakeCoordinator final : public v1::Cluster::Service {
     response.set_version(version_);
     response.mutable_assignments()->Assign(assignments_.begin(), assignments_.end());
     response.mutable_flights()->Assign(flights_.begin(), flights_.end());
+    response.mutable_traces()->Assign(traces_.begin(), traces_.end());
     return response;
   }
 
@@ -235,6 +243,7 @@ class FakeCoordinator final : public v1::Cluster::Service {
   uint64_t term_ = 0;
   std::vector<v1::Assignment> assignments_;
   std::vector<v1::FlightWish> flights_;
+  std::vector<v1::TraceWish> traces_;
   std::vector<v1::ReportFlightRequest> flight_reports_;
   std::set<uint64_t> ended_;
   bool full_ = false;

@@ -347,5 +347,21 @@ TEST_F(WorkerTest, AnswersForARankThatIsStopped) {
   EXPECT_EQ(report.record().entries(1).state(), v1::FlightEntry::RUNNING);
 }
 
+TEST_F(WorkerTest, WritesDownWhatIsWantedOfItsRanks) {
+  start_worker();
+  coordinator_.assign({assignment("step:1 hang")});
+  ASSERT_TRUE(wait_events(1)) << log();
+  v1::TraceWish wish, stranger;
+  wish.set_job(kJob);
+  wish.set_epoch(1);
+  wish.add_steps(40);
+  stranger = wish;
+  stranger.set_epoch(7);
+  coordinator_.wish_traces({stranger, wish});
+  const std::string path = state_path() + "/ranks/j1/1/0/wishes.json";
+  EXPECT_TRUE(eventually([&] { return std::filesystem::exists(path); })) << log();
+  EXPECT_EQ(read_file(path).value(), "{\"trace_steps\":[\"40\"]}\n");
+}
+
 }  // namespace
 }  // namespace telar::agent
