@@ -31,7 +31,8 @@ v1::JobTrace& add_trace(v1::Job& job, uint64_t step) {
     auto old = std::find_if(traces.begin(), traces.end(),
                             [](const v1::JobTrace& one) { return one.state() != v1::JobTrace::WANTED; });
     if (old == traces.end()) {
-      old = std::find_if(traces.begin(), traces.end(), [](const v1::JobTrace& one) { return one.request_id().empty(); });
+      old =
+          std::find_if(traces.begin(), traces.end(), [](const v1::JobTrace& one) { return one.request_id().empty(); });
     }
     traces.erase(old == traces.end() ? traces.begin() : old);
   }

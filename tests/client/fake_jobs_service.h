@@ -15,6 +15,7 @@
 
 #include "common/errors.h"
 #include "telar/v1/jobs.grpc.pb.h"
+#include "tests/client/fake_traces.h"
 
 namespace telar::client {
 
@@ -39,11 +40,8 @@ class FakeJobsService final : public v1::Jobs::Service {
   std::vector<v1::WatchJobRequest> watches;
   std::vector<v1::ReadLogRequest> reads;
   std::vector<v1::ListJobsRequest> lists;
-  std::vector<v1::TraceJobRequest> traces;
-  std::deque<grpc::Status> trace_answers;
-  std::function<void(v1::Job&)> on_get;                              // Changes the job before it is given.
-  std::map<std::pair<uint64_t, uint32_t>, std::string> trace_files;  // By step and rank.
-  std::vector<v1::ReadTraceRequest> trace_reads;
+  FakeTraces traces;
+  std::function<void(v1::Job&)> on_get;  // Changes the job before it is given.
   size_t page_size = 2;
 
   grpc::Status CreateJob(grpc::ServerContext*, const v1::CreateJobRequest* request, v1::Job* job) override {
@@ -182,41 +180,16 @@ class FakeJobsService final : public v1::Jobs::Service {
     return grpc::Status::OK;
   }
 
-  // Wants the steps, from 40 on where none is named.
   grpc::Status TraceJob(grpc::ServerContext*, const v1::TraceJobRequest* request, v1::Job* job) override {
     const std::lock_guard lock(mutex);
-    traces.push_back(*request);
-    if (const grpc::Status status = pop(trace_answers); !status.ok()) return status;
     *job = jobs.at(request->name());
-    for (uint32_t i = 0; i < std::max(request->steps(), 1u); ++i) {
-      v1::JobTrace& trace = *job->add_traces();
-      trace.set_step((request->step() == 0 ? 40 : request->step()) + i);
-      trace.set_state(v1::JobTrace::WANTED);
-      trace.set_request_id(request->request_id());
-    }
-    return store(*job);
+    const grpc::Status status = traces.want(*request, *job);
+    return status.ok() ? store(*job) : status;
   }
-
   grpc::Status ReadTrace(grpc::ServerContext*, const v1::ReadTraceRequest* request,
                          grpc::ServerWriter<v1::TraceChunk>* writer) override {
-    constexpr size_t kChunk = 200;
     const std::lock_guard lock(mutex);
-    trace_reads.push_back(*request);
-    size_t left = next_break(), offset = request->offset();
-    for (const auto& [key, text] : trace_files) {
-      if (key.first != request->step() || key.second < request->rank()) continue;
-      for (; offset < text.size(); offset += kChunk) {
-        if (left-- == 0) return {grpc::StatusCode::UNAVAILABLE, "broken by the test"};
-        v1::TraceChunk chunk;
-        chunk.set_rank(key.second);
-        chunk.set_offset(offset);
-        chunk.set_data(text.substr(offset, kChunk));
-        chunk.set_last(offset + kChunk >= text.size());
-        writer->Write(chunk);
-      }
-      offset = 0;
-    }
-    return grpc::Status::OK;
+    return traces.send(*request, *writer, next_break());
   }
 
   grpc::Status ListNodes(grpc::ServerContext*, const v1::ListNodesRequest*, v1::ListNodesResponse* response) override {

@@ -70,16 +70,10 @@ class FakeCoordinator final : public v1::Cluster::Service {
     ++version_;
     changed_.notify_all();
   }
-  // Asks for the flight records of these ranks with every answer.
-  void wish(std::vector<v1::FlightWish> flights) {
+  // Asks for the flight records of these ranks, or wants traces of them, with every answer.
+  void wish(std::vector<v1::FlightWish> flights, std::vector<v1::TraceWish> traces = {}) {
     const std::lock_guard lock(mutex_);
     flights_ = std::move(flights);
-    ++version_;
-    changed_.notify_all();
-  }
-  // Wants these steps traced with every answer.
-  void wish_traces(std::vector<v1::TraceWish> traces) {
-    const std::lock_guard lock(mutex_);
     traces_ = std::move(traces);
     ++version_;
     changed_.notify_all();
@@ -94,9 +88,7 @@ class FakeCoordinator final : public v1::Cluster::Service {
     const std::lock_guard lock(mutex_);
     ended_.insert(epoch);
   }
-
-  // There is no room for logs.
-  void set_full(bool full) {
+  void set_full(bool full) {  // There is no room for logs.
     const std::lock_guard lock(mutex_);
     full_ = full;
   }

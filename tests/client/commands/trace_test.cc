@@ -138,7 +138,7 @@ class JobTraceTest : public TraceTest {
     trace.set_recorded(recorded);
     trace.set_missed(missed);
     for (uint32_t rank = 0; rank < recorded; ++rank) {
-      coordinator.service.trace_files[{step, rank}] = rank_file(static_cast<int>(rank), step, 1000);
+      coordinator.service.traces.files[{step, rank}] = rank_file(static_cast<int>(rank), step, 1000);
     }
     return trace;
   }
@@ -158,7 +158,7 @@ TEST_F(JobTraceTest, WhatIsThereIsFetchedAndNothingAsked) {
   there(9, v1::JobTrace::RECORDED);
   EXPECT_EQ(run("5"), kOk) << err.str();
   EXPECT_EQ(ranks_in_file(), 2u);
-  EXPECT_TRUE(coordinator.service.traces.empty());
+  EXPECT_TRUE(coordinator.service.traces.asked.empty());
   EXPECT_THAT(out.str(), HasSubstr("\n1     110.00"));
   EXPECT_THAT(err.str(), HasSubstr("all.json: 2 ranks"));
   EXPECT_EQ(run(""), kUsage);
@@ -176,13 +176,13 @@ TEST_F(JobTraceTest, AStepToComeIsAskedForWaitedForAndFetched) {
     trace.set_state(v1::JobTrace::RECORDED);
     trace.set_recorded(2);
     for (const uint32_t rank : {0u, 1u}) {
-      coordinator.service.trace_files[{40, rank}] = rank_file(static_cast<int>(rank), 40, 1000);
+      coordinator.service.traces.files[{40, rank}] = rank_file(static_cast<int>(rank), 40, 1000);
     }
   };
   EXPECT_EQ(run("next"), kOk) << err.str();
-  ASSERT_EQ(coordinator.service.traces.size(), 1u);
-  EXPECT_EQ(coordinator.service.traces[0].step(), 0u);
-  EXPECT_FALSE(coordinator.service.traces[0].request_id().empty());
+  ASSERT_EQ(coordinator.service.traces.asked.size(), 1u);
+  EXPECT_EQ(coordinator.service.traces.asked[0].step(), 0u);
+  EXPECT_FALSE(coordinator.service.traces.asked[0].request_id().empty());
   EXPECT_THAT(err.str(), HasSubstr("waiting for step 40: RUNNING at step 23"));
   EXPECT_EQ(ranks_in_file(), 2u);
 }
@@ -192,9 +192,9 @@ TEST_F(JobTraceTest, ABrokenStreamGoesOnWhereItWas) {
   coordinator.service.break_streams_after = {1, 2, 1};
   EXPECT_EQ(run("5"), kOk) << err.str();
   EXPECT_EQ(ranks_in_file(), 2u);
-  ASSERT_EQ(coordinator.service.trace_reads.size(), 4u);
-  EXPECT_EQ(coordinator.service.trace_reads[1].offset(), 200u);
-  EXPECT_EQ(coordinator.service.trace_reads[2].offset(), 600u);
+  ASSERT_EQ(coordinator.service.traces.reads.size(), 4u);
+  EXPECT_EQ(coordinator.service.traces.reads[1].offset(), 200u);
+  EXPECT_EQ(coordinator.service.traces.reads[2].offset(), 600u);
 }
 
 TEST_F(JobTraceTest, SeveralStepsAreOneFile) {
@@ -213,7 +213,7 @@ TEST_F(JobTraceTest, RanksThatMissedItAreSaidAndTheRestIsGiven) {
 }
 
 TEST_F(JobTraceTest, ARefusalAndAJobThatEndsAreSaid) {
-  coordinator.service.trace_answers = {{grpc::StatusCode::FAILED_PRECONDITION, "step 12 cannot be traced any more"}};
+  coordinator.service.traces.answers = {{grpc::StatusCode::FAILED_PRECONDITION, "step 12 cannot be traced any more"}};
   EXPECT_EQ(run("12"), kRefused);
   EXPECT_THAT(err.str(), HasSubstr("error: step 12 cannot be traced any more"));
   coordinator.service.on_get = [&](v1::Job& job) {
@@ -226,7 +226,7 @@ TEST_F(JobTraceTest, ARefusalAndAJobThatEndsAreSaid) {
 TEST_F(JobTraceTest, WhoLeavesIsToldHowToGoOn) {
   there(40, v1::JobTrace::WANTED, 0);
   coordinator.service.on_get = [&](v1::Job& job) {
-    if (!coordinator.service.traces.empty() || job.traces_size() > 1) interrupt.trigger();
+    if (!coordinator.service.traces.asked.empty() || job.traces_size() > 1) interrupt.trigger();
   };
   EXPECT_EQ(run("40", 1), kOk);
   EXPECT_THAT(err.str(), HasSubstr("left; the ranks record it all the same: telar trace abc --step 40\n"));

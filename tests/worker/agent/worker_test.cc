@@ -357,7 +357,7 @@ TEST_F(WorkerTest, WritesDownWhatIsWantedOfItsRanks) {
   wish.add_steps(40);
   stranger = wish;
   stranger.set_epoch(7);
-  coordinator_.wish_traces({stranger, wish});
+  coordinator_.wish({}, {stranger, wish});
   const std::string path = state_path() + "/ranks/j1/1/0/wishes.json";
   EXPECT_TRUE(eventually([&] { return std::filesystem::exists(path); })) << log();
   EXPECT_EQ(read_file(path).value(), "{\"trace_steps\":[\"40\"]}\n");
