@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <cmath>
+#include <functional>
 #include <random>
 #include <sstream>
 
@@ -17,6 +17,7 @@ using nlohmann::ordered_json;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using testing::TraceCheck;
 
 constexpr int kMicroBatches = 4;
