@@ -11,7 +11,7 @@
 namespace telar::train {
 namespace {
 
-constexpr int kExchanges = 12;
+constexpr int kExchanges = 8;
 
 class CoordinatorClock final : public ReferenceClock {
  public:
