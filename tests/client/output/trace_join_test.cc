@@ -279,7 +279,7 @@ TEST(TraceJoinTest, ABroadcastBindsItsMembersToTheRootAlone) {
   for (int rank = 0; rank < 3; ++rank) {
     RankTrace& trace = traces[static_cast<size_t>(rank)];
     trace.rank = rank;
-    trace.clock = {.node = rank, .start = 10, .reference = "c", .offset_error = 1};
+    trace.clock = {.node = rank, .start = 10, .reference = "c", .offset_error = 0.4};
     trace.slices.push_back(
         {.comm = names.id("broadcast"), .start = 1.0 * rank, .stop = 1.0 * rank + 0.5, .root = 0, .met = 0});
   }
