@@ -126,9 +126,9 @@ TEST_F(Traces, AStepThatIsPastOrTooNearIsRefusedWithTheNearest) {
   EXPECT_EQ(reason(want(name, 32).status()), "STEP_PAST");
   EXPECT_TRUE(want(name, 33).ok());
   clock_.advance(milliseconds(2000));  // Twenty steps later, though nobody has told of them.
-  EXPECT_EQ(metadata(want(name, 34).status())["nearest"], "53");
+  EXPECT_EQ(metadata(want(name, 34, 1, "x").status())["nearest"], "53");
   EXPECT_EQ(want(name, 0, 1, "n")->traces(1).step(), 53u);
-  EXPECT_TRUE(want(name, 33).ok());  // It is wanted already.
+  EXPECT_TRUE(want(name, 33, 1, "y").ok());  // It is wanted already.
   clock_.advance(milliseconds(6000));
   EXPECT_EQ(reason(want(name, 0, 1, "m").status()), "JOB_ENDING");
 }
