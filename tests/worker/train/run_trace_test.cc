@@ -98,7 +98,8 @@ TEST_F(RunTraceTest, FourRanksOfTwoNodesWithOtherClocksAreOnOne) {
   for (uint32_t rank = 0; rank < 4; ++rank) {
     const std::string content = read(trace_path("run", rank));
     ASSERT_TRUE(traces.add("rank", content).ok());
-    for (const auto& event : nlohmann::json::parse(content)["traceEvents"]) {
+    const auto json = nlohmann::json::parse(content);
+    for (const auto& event : json["traceEvents"]) {
       if (event["ph"] == "X" && event["args"].value("comm", "") == "send") ++sends;
     }
   }

@@ -125,11 +125,11 @@ TEST_F(StepTraceTest, TimingAStepMakesNothingOnTheDevice) {
   StepTrace trace = make();
   trace.observe_from(0);
   take_steps(trace, 1, 5);
-  EXPECT_EQ(accounts_, 1);
+  EXPECT_EQ(accounts_, 2);
   const int events = device_.counts.timed_events, allocations = device_.counts.allocations;
   EXPECT_GT(events, 100);
   take_steps(trace, 6, 20);
-  EXPECT_EQ(accounts_, 16);
+  EXPECT_EQ(accounts_, 17);
   EXPECT_EQ(device_.counts.timed_events, events);
   EXPECT_EQ(device_.counts.allocations, allocations);
 }
