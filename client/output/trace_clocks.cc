@@ -98,8 +98,8 @@ class Alignment {
   }
 
   const TraceSlice& slice(SliceAt at) const { return traces_[at.trace].slices[at.slice]; }
-  double start(SliceAt at) const { return starts_[at.trace] + slice(at).start; }
-  double stop(SliceAt at) const { return starts_[at.trace] + slice(at).stop; }
+  double start(SliceAt at) const { return starts_[at.trace] + 1e-9 * static_cast<double>(slice(at).start); }
+  double stop(SliceAt at) const { return starts_[at.trace] + 1e-9 * static_cast<double>(slice(at).stop); }
 
   void tie_traces_to_nodes(std::vector<Edge>& edges) const {
     for (size_t i = 0; i < traces_.size(); ++i) {

@@ -56,12 +56,11 @@ class FlowFinder {
   TraceFlows found_;
 };
 
-int64_t nanoseconds(double seconds) { return std::llround(1e9 * seconds); }
-
 }  // namespace
 
 SliceSpan span_of(const TraceSlice& slice, double trace_start) {
-  return {nanoseconds(trace_start + slice.start), nanoseconds(trace_start + slice.stop)};
+  const int64_t begin = std::llround(1e9 * trace_start);
+  return {begin + slice.start, begin + slice.stop};
 }
 
 TraceFlows find_flows(const std::vector<RankTrace>& traces, const TraceNames& names, const TraceLinks& links,

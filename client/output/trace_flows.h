@@ -11,7 +11,7 @@
 
 namespace telar::client {
 
-// A slice in whole nanoseconds of the common clock, so that slices that touch still do.
+// A slice in nanoseconds of the common clock.
 struct SliceSpan {
   int64_t start = 0, stop = 0;
 };

@@ -1,5 +1,8 @@
 #include "client/output/trace_rank.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 
 namespace telar::client {
@@ -8,7 +11,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kNumbers[] = {"start", "seconds", "compute", "communication", "exposed", "wait", "idle"};
-constexpr double kMicrosecond = 1e-6;
 
 bool is_number(const Json& object, const char* key) { return object.contains(key) && object[key].is_number(); }
 bool is_text(const Json& object, const char* key) { return object.contains(key) && object[key].is_string(); }
@@ -58,13 +60,15 @@ RankTrace::Clock clock_of(const Json& told, int64_t rank) {
           .offset_error = number(clock, "offset_error")};
 }
 
+int64_t nanoseconds(double microseconds) { return std::llround(1e3 * microseconds); }
+
 TraceSlice slice_of(const Json& event, TraceNames& names) {
   TraceSlice slice;
   slice.name = names.id(event["name"].get<std::string>());
   if (is_text(event, "cat")) slice.category = names.id(event["cat"].get<std::string>());
   slice.lane = count<uint32_t>(event, "tid", 0);
-  slice.start = kMicrosecond * number(event, "ts");
-  slice.stop = slice.start + kMicrosecond * number(event, "dur");
+  slice.start = nanoseconds(number(event, "ts"));
+  slice.stop = nanoseconds(number(event, "ts") + number(event, "dur"));
   if (!event.contains("args") || !event["args"].is_object()) return slice;
   const Json& args = event["args"];
   slice.bytes = number(args, "bytes");
@@ -105,12 +109,19 @@ absl::StatusOr<RankTrace> read_rank_trace(const std::string& path, const std::st
   trace.dp = count<int32_t>(trace.told, "dp", 0);
   trace.tp = count<int32_t>(trace.told, "tp", 0);
   trace.clock = clock_of(trace.told, trace.rank);
+  std::map<uint32_t, size_t> last;  // Slice of each lane.
   for (Json& event : json["traceEvents"]) {
     if (!event.is_object() || !is_text(event, "ph") || !is_text(event, "name")) return broken("an event is broken");
     const std::string kind = event["ph"].get<std::string>();
     if (kind == "X") {
       if (!is_number(event, "ts") || !is_number(event, "dur")) return broken("an event has no time");
       trace.slices.push_back(slice_of(event, names));
+      // Start and length do not say the end to the last digit.
+      const TraceSlice& next = trace.slices.back();
+      const auto [before, first] = last.try_emplace(next.lane, trace.slices.size() - 1);
+      TraceSlice& previous = trace.slices[before->second];
+      if (!first && previous.stop == next.start + 1) previous.stop = std::max(previous.start, next.start);
+      before->second = trace.slices.size() - 1;
     } else if (kind == "M") {
       const bool lane = event["name"] == "thread_name" && event.contains("args") && is_text(event["args"], "name");
       if (lane) trace.lanes[count<uint32_t>(event, "tid", 0)] = names.id(event["args"]["name"].get<std::string>());

@@ -32,7 +32,7 @@ struct TraceSlice {
   uint32_t name = 0, category = 0;
   uint32_t comm = 0;  // "all_reduce", "send", ...; 0: it exchanges nothing.
   uint32_t lane = 0;
-  double start = 0, stop = 0;  // Seconds since the step's start on this rank.
+  int64_t start = 0, stop = 0;  // Nanoseconds since the step's start on this rank; slices that touch still do.
   double bytes = 0;
   int32_t stage = -1, micro_batch = -1;
   int32_t to = -1, from = -1, root = -1;

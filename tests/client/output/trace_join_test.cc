@@ -280,8 +280,11 @@ TEST(TraceJoinTest, ABroadcastBindsItsMembersToTheRootAlone) {
     RankTrace& trace = traces[static_cast<size_t>(rank)];
     trace.rank = rank;
     trace.clock = {.node = rank, .start = 10, .reference = "c", .offset_error = 0.4};
-    trace.slices.push_back(
-        {.comm = names.id("broadcast"), .start = 1.0 * rank, .stop = 1.0 * rank + 0.5, .root = 0, .met = 0});
+    trace.slices.push_back({.comm = names.id("broadcast"),
+                            .start = 1'000'000'000 * rank,
+                            .stop = 1'000'000'000 * rank + 500'000'000,
+                            .root = 0,
+                            .met = 0});
   }
   const TraceLinks links = find_links(traces, names);
   ASSERT_EQ(links.meetings.size(), 1u);
