@@ -280,11 +280,9 @@ TEST(TraceJoinTest, ABroadcastBindsItsMembersToTheRootAlone) {
     RankTrace& trace = traces[static_cast<size_t>(rank)];
     trace.rank = rank;
     trace.clock = {.node = rank, .start = 10, .reference = "c", .offset_error = 0.4};
-    trace.slices.push_back({.comm = names.id("broadcast"),
-                            .start = 1'000'000'000 * rank,
-                            .stop = 1'000'000'000 * rank + 500'000'000,
-                            .root = 0,
-                            .met = 0});
+    const int64_t begin = int64_t{1'000'000'000} * rank;
+    trace.slices.push_back(
+        {.comm = names.id("broadcast"), .start = begin, .stop = begin + 500'000'000, .root = 0, .met = 0});
   }
   const TraceLinks links = find_links(traces, names);
   ASSERT_EQ(links.meetings.size(), 1u);
