@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "worker/engine/program.h"
 #include "worker/optim/adamw.h"
@@ -27,6 +28,9 @@ struct TrainProgram {
   // f32 [1], written by the host: above 0 asks to stop. Behind a run, on every rank, what any rank asked: so all ranks
   // leave at the same step.
   engine::Tensor stop;
+
+  // All that the host writes before a run: inputs, targets, the optimizer's scalars, stop; starts last, where there are any.
+  std::vector<engine::Tensor> from_host() const;
 };
 std::unique_ptr<TrainProgram> record_train(const RunShape& shape);
 

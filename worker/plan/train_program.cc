@@ -228,6 +228,12 @@ void declare(TrainProgram& train, const RunShape& shape) {
 
 }  // namespace
 
+std::vector<engine::Tensor> TrainProgram::from_host() const {
+  std::vector<engine::Tensor> tensors = {inputs, targets, optimizer.step_scalars, stop};
+  if (starts.defined()) tensors.push_back(starts);
+  return tensors;
+}
+
 std::unique_ptr<TrainProgram> record_train(const RunShape& shape) {
   auto train = std::make_unique<TrainProgram>();
   Program& program = train->program;

@@ -119,10 +119,8 @@ absl::Status Replica::build() {
 
 absl::Status Replica::build_buffers() {
   const plan::TrainProgram& program = *train_->recorded;
-  std::vector<Tensor> inputs = {program.inputs, program.targets, program.optimizer.step_scalars, program.stop};
-  if (program.starts.defined()) inputs.push_back(program.starts);
   auto buffers =
-      engine::StepBuffers::create(device_, *train_->executor, std::move(inputs),
+      engine::StepBuffers::create(device_, *train_->executor, program.from_host(),
                                   {program.loss, program.optimizer.grad_norm, program.valid, program.state.loss_scale(),
                                    program.state.step.slice(backend::kSkipped, {1}), program.stop});
   if (!buffers.ok()) return buffers.status();
