@@ -328,6 +328,10 @@ TEST_F(WorkerTest, AnswersForARankThatIsStopped) {
   start_worker();
   coordinator_.assign({assignment("flight step:1 hang")});
   ASSERT_TRUE(wait_events(1)) << log();
+  // Events and heartbeats come on ways of their own.
+  ASSERT_TRUE(coordinator_.wait([](const Fake& fake) {
+    return fake.status(1) != nullptr && fake.status(1)->pid() > 0;
+  })) << log();
   const int pid = coordinator_.locked([](const Fake& fake) { return fake.status(1)->pid(); });
   kill(pid, SIGSTOP);
   for (int i = 0; i < 1000 && !is_stopped(pid); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
