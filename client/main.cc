@@ -385,14 +385,20 @@ void add_ckpt(CLI::App& app, CommandLine& line) {
 
 void add_trace(CLI::App& app, CommandLine& line) {
   TraceOptions* options = &line.trace_options;
-  CLI::App* command =
-      app.add_subcommand("trace", "Merge the traces that ranks wrote of a step; prints where time went");
-  command->add_option("path", options->paths, "trace-<step>.json of a rank, or a folder that holds them at any depth")
+  CLI::App* command = app.add_subcommand(
+      "trace", "Have a job's ranks time a step op by op; one file for Perfetto, and where the time went");
+  command
+      ->add_option(
+          "of", options->of,
+          "Id, full name or label of a job; or trace-<step>.json of a rank, or a folder with such at any depth")
       ->required();
-  command->add_option("--step", options->step, "Which step, where there are several");
-  command->add_option("--to", options->to, "Write one file for Perfetto or chrome://tracing")->type_name("FILE");
+  command->add_option("--step", options->step, "A step to come, next, or one that is there")->type_name("N");
+  command->add_option("--steps", options->steps, "So many in a row")->capture_default_str();
+  command->add_option("--to", options->to, "The file; default: of a job trace-<id>-<step>.json, else none")
+      ->type_name("FILE");
+  add_duration(*command, "--wait-timeout", options->wait_timeout, "Stop waiting after this; the ranks go on");
   command->callback([&line, options] {
-    line.needs_coordinator = false;
+    line.needs_coordinator = !names_files(options->of);
     line.command = [options](Context& context) { return trace(context, *options); };
   });
 }

@@ -46,8 +46,7 @@ class JobManager {
   static absl::StatusOr<std::unique_ptr<JobManager>> open(JobOptions options, const Clock* clock, store::Store* store,
                                                           store::LogStore* logs, Observer* observer);
 
-  // For people.
-  // `owner`: whose it is; empty: nobody is known. A request_id counts for its owner alone.
+  // For people. `owner`: whose it is; empty: nobody is known. A request_id counts for its owner alone.
   absl::StatusOr<v1::Job> create(v1::CreateJobRequest request, const std::string& owner = "");
   // The jobs of the answer have no spec: there may be ten thousand.
   absl::StatusOr<v1::CreateJobArrayResponse> create_array(v1::CreateJobArrayRequest request,
@@ -55,6 +54,7 @@ class JobManager {
   absl::StatusOr<v1::Job> update(const v1::UpdateJobRequest& request);
   std::vector<v1::Queue> queues() const;  // In order of name, as are the nodes.
   absl::StatusOr<v1::Job> cancel(const v1::CancelJobRequest& request);
+  absl::StatusOr<v1::Job> trace(const v1::TraceJobRequest& request);
   absl::StatusOr<v1::Job> get(const std::string& name) const;
   absl::StatusOr<v1::ListJobsResponse> list(const v1::ListJobsRequest& request) const;
   absl::StatusOr<EventPage> events(const std::string& name, uint64_t after, int limit) const;
@@ -190,6 +190,7 @@ class JobManager {
   // Hangs, stragglers, elastic jobs: job_manager_hang.cc.
   void hear_paces(const v1::HeartbeatRequest& request);
   void add_flight_wishes(const std::string& node, v1::HeartbeatResponse& response) const;
+  void add_trace_wishes(const std::string& node, v1::HeartbeatResponse& response) const;
   bool look_after_gangs();  // False: it is too soon for another look.
   void judge_hang(const std::string& id);
   void note_stragglers(const std::string& id);

@@ -12,6 +12,7 @@
 #include "server/jobs/job_manager.h"
 #include "server/jobs/progress.h"
 #include "server/jobs/receipts.h"
+#include "server/jobs/traces.h"
 #include "server/jobs/transitions.h"
 
 namespace telar::server::jobs {
@@ -61,6 +62,7 @@ void take_event(Draft& draft, uint32_t number, const v1::RankEvent& event) {
   }
   fold_memory(draft.record(), number, event);
   if (number == 0) fold_event(draft.record(), event);
+  if (event.has_trace()) return note_trace(draft, number, event.trace());  // Of a thousand ranks; the job counts them.
   // Every rank takes the same steps; one account of them is enough.
   if (number == 0 || !event.has_step()) draft.report(number, event);
 }
@@ -197,6 +199,7 @@ v1::HeartbeatResponse JobManager::assignments(const std::string& node) {
     }
   }
   add_flight_wishes(node, response);
+  add_trace_wishes(node, response);
   return response;
 }
 

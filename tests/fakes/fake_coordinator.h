@@ -71,10 +71,11 @@ class FakeCoordinator final : public v1::Cluster::Service {
     ++version_;
     changed_.notify_all();
   }
-  // Asks for the flight records of these ranks with every answer.
-  void wish(std::vector<v1::FlightWish> flights) {
+  // Asks for the flight records of these ranks, or wants traces of them, with every answer.
+  void wish(std::vector<v1::FlightWish> flights, std::vector<v1::TraceWish> traces = {}) {
     const std::lock_guard lock(mutex_);
     flights_ = std::move(flights);
+    traces_ = std::move(traces);
     ++version_;
     changed_.notify_all();
   }
@@ -237,6 +238,7 @@ class FakeCoordinator final : public v1::Cluster::Service {
     response.set_version(version_);
     response.mutable_assignments()->Assign(assignments_.begin(), assignments_.end());
     response.mutable_flights()->Assign(flights_.begin(), flights_.end());
+    response.mutable_traces()->Assign(traces_.begin(), traces_.end());
     return response;
   }
 
@@ -247,6 +249,7 @@ class FakeCoordinator final : public v1::Cluster::Service {
   uint64_t term_ = 0;
   std::vector<v1::Assignment> assignments_;
   std::vector<v1::FlightWish> flights_;
+  std::vector<v1::TraceWish> traces_;
   std::vector<v1::ReportFlightRequest> flight_reports_;
   std::set<uint64_t> ended_;
   bool full_ = false;

@@ -67,6 +67,7 @@ void Agent::run() {
     const auto stop = stop_ranks_;
     const bool revoked = revoked_;
     const auto flights = std::exchange(flight_wishes_, {});
+    const auto traces = std::exchange(trace_wishes_, {});
     lock.unlock();
 
     if (stop && !told_to_stop) {
@@ -84,6 +85,7 @@ void Agent::run() {
       const RankKey key{one.job(), one.epoch(), one.rank()};
       if (const auto directory = table_.directory(key)) flights_->wish(key, *directory);
     }
+    tell_ranks(traces);
     const absl::Status status = table_.tick();
     link_->set_status(node_status(stop.has_value()));
     on_beat_();
@@ -106,10 +108,23 @@ NodeStatus Agent::node_status(bool ending) const {
   return status;
 }
 
+void Agent::tell_ranks(const std::vector<v1::TraceWish>& wishes) const {
+  for (const v1::TraceWish& one : wishes) {
+    const auto directory = table_.directory({one.job(), one.epoch(), one.rank()});
+    if (!directory) continue;  // It comes again with the next answer.
+    v1::RankWishes told;
+    *told.mutable_trace_steps() = one.steps();
+    if (const absl::Status status = directory->write_wishes(told); !status.ok()) {
+      spdlog::warn("traces that are wanted: {}", std::string(status.message()));
+    }
+  }
+}
+
 void Agent::take_assignments(v1::HeartbeatResponse response) {
   const std::lock_guard lock(mutex_);
   wish_.emplace(response.assignments().begin(), response.assignments().end());
   flight_wishes_.assign(response.flights().begin(), response.flights().end());
+  trace_wishes_.assign(response.traces().begin(), response.traces().end());
   woken_ = true;
   wake_.notify_all();
 }

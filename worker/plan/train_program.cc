@@ -87,7 +87,7 @@ class StepRecording {
 
   void record(const Action& action) {
     Flight& flight = flights_[{action.stage, action.micro_batch}];
-    const Scope scope(train_.program, prefix(action));
+    const Scope scope(train_.program, prefix(action), engine::Portion{action.stage, action.micro_batch});
     switch (action.kind) {
       case ActionKind::kForward:
         return forward(action, flight);
