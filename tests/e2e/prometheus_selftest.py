@@ -38,9 +38,9 @@ def histogram(name, count, bounds, /, **labels):
 
 
 def coordinator_metrics(seconds):
-    text = line("telar_build_info", 1, version="0.1.0", commit="abc", build_type="Release")
+    text = line("telar_build_info", 1, version="0.1.0", commit="abc", build_type="Release", component="telar-coordinator")
     text += "".join(line("telar_jobs", value, state=state) for state, value in (("RUNNING", 1), ("QUEUED", 0)))
-    text += line("telar_job_info", 1, job_id="k3x9q2ab", name="selftest")
+    text += line("telar_job_info", 1, job_id="k3x9q2ab", name="selftest", model="gpt2-124m", devices="2", kind="CPU", dp="1", tp="1", pp="2")
     text += line("telar_job_state", 1, job_id="k3x9q2ab", state="RUNNING")
     text += line("telar_job_restarts_total", int(seconds / 4), reason="NODE_LOST")
     text += line("telar_job_step", int(4 * seconds), job_id="k3x9q2ab") + line("telar_job_straggler_ratio", 1.05, job_id="k3x9q2ab")
@@ -50,7 +50,7 @@ def coordinator_metrics(seconds):
     text += line("telar_security_reload_failures_total", int(seconds / 9))
     text += line("telar_tls_certificate_expiry_timestamp_seconds", time.time() + 1e6)
     text += line("telar_log_missing_bytes_total", int(seconds))
-    text += line("telar_nodes", 1, state="READY") + line("telar_devices", 2, kind="CPU", state="busy")
+    text += line("telar_nodes", 1, state="READY") + line("telar_devices", 2, kind="CPU", state="used")
     text += histogram("telar_queue_wait_seconds", int(seconds), (0.1, 1, 10))
     text += histogram("telar_rpc_seconds", int(10 * seconds), (0.001, 0.01, 0.1), method="Heartbeat")
     text += line("telar_store_transactions_total", int(3 * seconds))
@@ -60,7 +60,7 @@ def coordinator_metrics(seconds):
 
 def worker_metrics(seconds):
     now = time.time()
-    text = line("telar_build_info", 1, version="0.1.0", commit="abc", build_type="Release")
+    text = line("telar_build_info", 1, version="0.1.0", commit="abc", build_type="Release", component="telar-worker")
     text += line("telar_worker_connected", 1) + line("telar_worker_heartbeat_timestamp_seconds", now)
     text += line("telar_worker_ranks", 2, state="running")
     text += line("telar_worker_rank_exits_total", int(seconds / 4), **{"class": "CRASH"})
@@ -89,7 +89,7 @@ def worker_metrics(seconds):
         text += histogram("telar_step_seconds", int(4 * seconds), (0.1, 0.2, 0.4), **rank)
         text += "".join(line("telar_memory_bytes", 1e6, **{"class": name}, **rank) for name in ("weights", "activations"))
         text += "".join(line("telar_step_phase_seconds_total", seconds / 3, phase=phase, **rank)
-                        for phase in ("forward_backward", "grad_comm_exposed", "optimizer"))
+                        for phase in ("forward", "grad_comm_exposed", "optimizer"))
         text += line("telar_rank_info", 1, node="a", device="cpu0", dp=rank["rank"], tp="0", pp="0", **rank)
     return text
 
