@@ -18,19 +18,26 @@ ENDS = {"SUCCEEDED": "teal", "FAILED": "pink", "CANCELLED": "yellow"}
 
 def panel(title, unit, *targets, **changes):
     """`targets`: pairs of expression and legend. `changes`: see the defaults."""
-    spec = {"kind": "timeseries", "width": 8, "height": 8, "about": "", "stack": False, "decimals": None, "minimum": None, "maximum": None,
-            "nothing": "",                       # What stands there when there is no data, and that is well.
-            "side": False,                       # The legend is a table beside the chart.
-            "colors": {}, "dashed": "",          # Name of a series -> its colour; pattern of the names whose lines are dashed.
-            "color": None, "thresholds": None,   # Of a stat: one colour, or {value: colour}.
-            "columns": {}, "matrix": (),         # Of a table: label -> heading, in order. Of bars: label of a bar, label of its parts.
-            "values": {}}                        # Of a state timeline: what a value is called, and its colour.
+    spec = {"kind": "timeseries", "width": 8, "height": 8, "about": "", "stack": False, "decimals": None, "minimum": None,
+            "maximum": None,
+            "nothing": "",       # What stands there when there is no data, and that is well.
+            "side": False,       # The legend is a table beside the chart.
+            "colors": {},        # Name of a series -> its colour.
+            "dashed": "",        # Pattern of the names whose lines are dashed.
+            "color": None,       # Of a single figure.
+            "thresholds": None,  # {value: colour}: the figure's from there on; in a chart, a line.
+            "columns": {},       # Of a table: label -> heading, in order.
+            "words": {},         # Of a table: heading -> {what stands below: its colour}.
+            "matrix": (),        # Of bars: the label of a bar, and the label of its parts.
+            "values": {}}        # Of a state timeline: what a value is called, and its colour.
     assert changes.keys() <= spec.keys(), changes
+    if unit == "percentunit":
+        spec["decimals"] = 1
     return {**spec, **changes, "title": title, "unit": unit, "targets": targets}
 
 
 def stat(title, unit, expression, width=4, **changes):
-    return panel(title, unit, (expression, ""), kind="stat", width=width, height=4, **changes)
+    return panel(title, unit, (expression, "{{job_id}}"), kind="stat", width=width, height=4, **changes)
 
 
 def table(title, unit, expression, columns, **changes):
@@ -75,13 +82,14 @@ FLEET = {
                  thresholds={None: "green", 1: "red"}, about="That fire now, of deploy/prometheus/rules."),
         ]),
         ("What runs", [
-            table("Live jobs", "short", "max by (job_id, name, model, kind, devices, dp, tp, pp) (telar_job_info) "
+            table("Live jobs", "none", "max by (job_id, name, model, kind, devices, dp, tp, pp) (telar_job_info) "
                   "* on (job_id) group_left (state) max by (job_id, state) (telar_job_state) "
                   "* on (job_id) group_left () max by (job_id) (telar_job_step)",
                   {"job_id": "Job", "name": "Name", "state": "State", "model": "Model", "kind": "Kind", "devices": "Devices", "dp": "Data",
-                   "tp": "Tensor", "pp": "Pipeline", "Value": "Step"}, width=16, decimals=0, nothing="None"),
+                   "tp": "Tensor", "pp": "Pipeline", "Value": "Step"},
+                  words={"State": STATES}, width=16, height=7, nothing="None"),
             panel("Tokens per second by job", "short", ("sum by (job_id) (rate(telar_tokens_total[$__rate_interval]))", "{{job_id}}"),
-                  stack=True, nothing="None"),
+                  stack=True, height=7, nothing="None"),
             panel("Jobs by state", "short", ("sum by (state) (telar_jobs) > 0", "{{state}}"), stack=True, decimals=0,
                   colors={**STATES, **ENDS}, nothing="None"),
             panel("Devices", "short", ("sum by (kind, state) (telar_devices) > 0", "{{kind}} {{state}}"), stack=True, decimals=0,
@@ -93,16 +101,17 @@ FLEET = {
             panel("Queue wait", "s", (quantile(0.5, "telar_queue_wait_seconds", window="1h"), "median"),
                   (quantile(0.95, "telar_queue_wait_seconds", window="1h"), "p95"), about="Of jobs placed in the last hour.", width=6,
                   height=7),
-            panel("Restarts", "short", ("sum by (reason) (increase(telar_job_restarts_total[1h]))", "{{reason}}"), width=6, height=7,
+            panel("Restarts", "short", ("sum by (reason) (increase(telar_job_restarts_total[1h])) > 0", "{{reason}}"), width=6, height=7,
                   about="An hour, by the failure class that caused them.", nothing="None", minimum=0),
-            panel("Rank exits", "short", ("sum by (class) (increase(telar_worker_rank_exits_total[1h]))", "{{class}}"), width=6, height=7,
-                  about="An hour, by failure class; none: without a failure.", minimum=0, nothing="None"),
+            panel("Rank exits", "short", ("sum by (class) (increase(telar_worker_rank_exits_total[1h])) > 0", "{{class}}"), width=6,
+                  height=7, about="An hour, by failure class; none: without a failure.", minimum=0, nothing="None"),
             panel("Hangs and slow ranks", "short", ("sum(increase(telar_job_stragglers_total[1h]))", "slow ranks, changes"),
-                  ("sum by (named) (increase(telar_job_hangs_total[1h]))", "hangs, culprit known: {{named}}"), about="An hour.", width=6,
-                  height=7, minimum=0),
+                  ("sum by (named) (increase(telar_job_hangs_total[1h])) > 0", "hangs, culprit known: {{named}}"), width=6, height=7,
+                  about="An hour.", minimum=0),
         ]),
         ("Daemons", [
-            panel("RPC time, p95", "s", (quantile(0.95, "telar_rpc_seconds", "method", window="5m"), "{{method}}"), side=True, width=12),
+            panel("RPC time, p95", "s", (quantile(0.95, "telar_rpc_seconds", "method", window="5m") + " >= 0", "{{method}}"), side=True,
+                  width=12, about="Of calls in the last five minutes; a method that nobody called is not there."),
             panel("Store commit and scheduler round, p95", "s", (quantile(0.95, "telar_store_commit_seconds", window="5m"), "commit"),
                   (quantile(0.95, "telar_scheduler_round_seconds", window="5m"), "round"), about="A round holds up all calls.", width=6),
             panel("Store", "ops", ("sum(rate(telar_store_commit_seconds_count[5m]))", "changes"),
@@ -112,8 +121,8 @@ FLEET = {
                   about="Whether the coordinator answers the heartbeat."),
             panel("Workers' contact", "s", ("time() - telar_worker_heartbeat_timestamp_seconds < 86400", "{{instance}}"), height=6,
                   about="Since a heartbeat was answered."),
-            table("Versions", "short", "count by (component, version, build_type) (telar_build_info)",
-                  {"component": "Program", "version": "Version", "build_type": "Build", "Value": "Running"}, decimals=0, height=6),
+            table("Versions", "none", "count by (job, version) (telar_build_info)",
+                  {"job": "Program", "version": "Version", "Value": "Running"}, height=6),
         ]),
     ],
     "folded": [
@@ -129,7 +138,7 @@ FLEET = {
                   ("time() - telar_telemetry_last_success_timestamp_seconds < 86400", "{{instance}} age, s"), nothing="GPUs only"),
             panel("Logs that are missing", "bytes", ("sum(increase(telar_log_missing_bytes_total[1h]))", "coordinator"),
                   ("sum(increase(telar_worker_log_lost_bytes_total[1h]))", "workers"), about="An hour."),
-            panel("Calls refused", "short", ("sum by (reason) (increase(telar_refused_calls_total[1h]))", "{{reason}}"),
+            panel("Calls refused", "short", ("sum by (reason) (increase(telar_refused_calls_total[1h])) > 0", "{{reason}}"),
                   ("sum(increase(telar_audit_lost_total[1h]))", "audit entries lost"),
                   ("sum(increase(telar_security_reload_failures_total[1h]))", "bad files"), about="An hour. docs/security.md.",
                   nothing="None"),
@@ -141,7 +150,8 @@ FLEET = {
 
 PHASES = {"forward": "blue", "backward": "indigo", "recompute": "purple", "optimizer": "teal", "other": "gray",
           "pipeline_wait": "orange", "p2p_wire": "yellow", "tp_comm_exposed": "pink", "weight_comm_exposed": "lime",
-          "grad_comm_exposed": "green", "gang_wait": "brown", "data_wait": "red"}
+          "grad_comm_exposed": "green", "gang_wait": "brown", "data_wait": "red", "checkpoint_stall": "#b42318", "copy_exposed": "#0e7490",
+          "device_idle": "#5b6472", "host": "#a3abb8"}
 GOODPUT = {"productive": "green", "queued": "gray", "starting": "blue", "lost": "red", "stalled": "orange", "recovering": "yellow",
            "ending": "brown"}
 JOB_BOARD = {
@@ -151,7 +161,7 @@ JOB_BOARD = {
         ("Now", [
             panel("State", "short", (f"max by (state) (telar_job_state{{{JOB}}})", "{{state}}"), kind="stat", colors=STATES, width=4,
                   height=4, nothing="Over"),
-            stat("Step", "short", f"max by (job_id) (telar_job_step{{{JOB}}})", 3, color="gray", nothing="–"),
+            stat("Step", "none", f"max by (job_id) (telar_job_step{{{JOB}}})", 3, color="gray", nothing="–"),
             stat("Loss", "short", f"max by (job_id) (telar_loss{{{JOB}}})", 3, decimals=3, color="orange"),
             stat("Tokens per second", "short", rate("telar_tokens_total", "job_id"), 4, color="blue"),
             stat("MFU", "percentunit", mfu("job_id"), 3, color="purple", nothing="Unknown peak",
@@ -165,7 +175,7 @@ JOB_BOARD = {
                   kind="state-timeline", width=24, height=4, values=dict(enumerate(STATES.items(), 1)), nothing="Over"),
         ]),
         ("Learning", [
-            panel("Loss by step", "short", (f"max by (job_id) (telar_loss{{{JOB}}})", "{{job_id}}"), decimals=3, width=12,
+            panel("Training loss", "short", (f"max by (job_id) (telar_loss{{{JOB}}})", "{{job_id}}"), decimals=3, width=12,
                   about="Mean over all target tokens of the step."),
             panel("Eval loss", "short", (f"max by (job_id) (telar_eval_loss{{{JOB}}})", "{{job_id}}"),
                   (f"max by (job_id, source) (telar_eval_source_loss{{{JOB}}})", "{{job_id}}, {{source}}"), decimals=3, width=12,
@@ -194,11 +204,13 @@ JOB_BOARD = {
         ]),
         ("Memory and state on disk", [
             bars("Device memory by class", "bytes", f"max by (job_id, class) (telar_memory_bytes{{{JOB}}}) > 0", ("job_id", "class"),
-                 width=12, height=6, about="The largest rank's. Planned before the first step, and exactly that; context and kernels as measured."),
+                 width=12, height=5, about="The largest rank's. Planned before the first step, and exactly that; context and kernels as "
+                 "measured."),
             bars("Goodput", "percentunit",
                  f"max by (job_id, kind) (telar_job_time_seconds{{{JOB}}}) / on (job_id) group_left () "
-                 f"(sum by (job_id) (max by (job_id, kind) (telar_job_time_seconds{{{JOB}}})) > 0)", ("job_id", "kind"), maximum=1,
-                 width=12, height=6, colors=GOODPUT, about="Of the job's age so far. lost: steps that had to be done again.", nothing="Over"),
+                 f"(sum by (job_id) (max by (job_id, kind) (telar_job_time_seconds{{{JOB}}})) > 0) > 0", ("job_id", "kind"), maximum=1,
+                 width=12, height=5, colors=GOODPUT, nothing="Over",
+                 about="Of the job's age so far. lost: steps that had to be done again."),
             panel("Checkpoint age", "s", (f"time() - max by (job_id) (telar_checkpoint_last_success_timestamp_seconds{{{JOB}}} > 0)",
                                           "{{job_id}}"), width=6, height=7, nothing="No checkpoint yet", minimum=0),
             panel("Time of a save", "s", (quantile(0.5, "telar_checkpoint_save_seconds", "job_id", JOB, "1h"), "{{job_id}} median"),
@@ -284,10 +296,10 @@ RANKS = {
     "folded": [
         ("Gangs and groups", [
             panel("Stragglers", "short", (f"max by (job_id) (telar_job_straggler_ratio{{{JOB}}})", "{{job_id}}"), nothing="Not known yet",
-                  about="The slowest rank's own time over its gang's median; 1 is even."),
+                  thresholds={None: "green", 1.15: "orange"}, about="The slowest rank's own time over its gang's median; 1 is even."),
             panel("Ranks by state", "short", ("sum by (state) (telar_worker_ranks)", "{{state}}"), decimals=0, about="Of all jobs."),
-            table("Ranks in a group", "short", f"max by (job_id, group) (telar_comm_group_ranks{{{RANK}}})",
-                  {"job_id": "Job", "group": "Group", "Value": "Ranks"}, decimals=0),
+            table("Ranks in a group", "none", f"max by (job_id, group) (telar_comm_group_ranks{{{RANK}}})",
+                  {"job_id": "Job", "group": "Group", "Value": "Ranks"}),
         ]),
     ],
 }
@@ -319,12 +331,12 @@ def options_of(spec):
     if kind == "stat":
         named = bool(spec["colors"])
         return {"reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}, "colorMode": "value",
-                "graphMode": "none" if named else "area", "textMode": "name" if named else "value", "orientation": "auto",
+                "graphMode": "none" if named else "area", "textMode": "name" if named else "auto", "orientation": "auto",
                 "justifyMode": "auto"}
     if kind == "table":
         return {"showHeader": True, "cellHeight": "sm", "sortBy": [{"displayName": next(iter(spec["columns"].values())), "desc": False}]}
     if kind == "barchart":
-        return {"orientation": "horizontal", "stacking": "normal", "showValue": "never", "barWidth": 0.7, "groupWidth": 0.7,
+        return {"orientation": "horizontal", "stacking": "normal", "showValue": "never", "barWidth": 0.7,
                 "xField": "\\".join(spec["matrix"]), "legend": LEGEND, "tooltip": TOOLTIP}
     if kind == "heatmap":
         return {"calculate": False, "cellGap": 1, "rowsFrame": {"layout": "auto"}, "showValue": "never", "legend": {"show": True},
@@ -334,14 +346,15 @@ def options_of(spec):
     if kind == "state-timeline":
         return {"mergeValues": True, "showValue": "auto", "alignValue": "left", "rowHeight": 0.8, "legend": {**LEGEND, "showLegend": False},
                 "tooltip": TOOLTIP}
-    return {"legend": SIDE if spec["side"] else LEGEND, "tooltip": TOOLTIP}
+    return {"legend": SIDE, "tooltip": {"mode": "multi", "sort": "desc"}} if spec["side"] else {"legend": LEGEND, "tooltip": TOOLTIP}
 
 
 def custom_of(spec):
     """The field options that only this kind of panel has."""
     if spec["kind"] == "timeseries":
         return {"drawStyle": "line", "lineWidth": 1, "fillOpacity": 35 if spec["stack"] else 0, "showPoints": "never", "spanNulls": False,
-                "stacking": {"mode": "normal" if spec["stack"] else "none", "group": "A"}, "scaleDistribution": {"type": "linear"}}
+                "stacking": {"mode": "normal" if spec["stack"] else "none", "group": "A"}, "scaleDistribution": {"type": "linear"},
+                "thresholdsStyle": {"mode": "line" if spec["thresholds"] else "off"}}
     if spec["kind"] == "state-timeline":
         return {"fillOpacity": 55, "lineWidth": 0}
     return {"fillOpacity": 85, "lineWidth": 0} if spec["kind"] == "barchart" else {}
@@ -355,7 +368,7 @@ def field_config(spec):
     if spec["color"]:
         defaults["color"] = {"mode": "fixed", "fixedColor": spec["color"]}
     if spec["thresholds"]:
-        defaults["color"] = {"mode": "thresholds"}
+        defaults["color"] = {"mode": "thresholds" if spec["kind"] == "stat" else "palette-classic"}
         steps = [{"value": value, "color": color} for value, color in spec["thresholds"].items()]
         defaults["thresholds"] = {"mode": "absolute", "steps": steps}
     if spec["values"]:
@@ -365,6 +378,11 @@ def field_config(spec):
     overrides = [{"matcher": {"id": "byName", "options": name},
                   "properties": [{"id": "color", "value": {"mode": "fixed", "fixedColor": color}}]}
                  for name, color in spec["colors"].items()]
+    for heading, colors in spec["words"].items():
+        texts = {word: {"text": word, "color": color, "index": i} for i, (word, color) in enumerate(colors.items())}
+        overrides.append({"matcher": {"id": "byName", "options": heading},
+                          "properties": [{"id": "mappings", "value": [{"type": "value", "options": texts}]},
+                                         {"id": "custom.cellOptions", "value": {"type": "color-text"}}]})
     if spec["dashed"]:
         overrides.append({"matcher": {"id": "byRegexp", "options": f"/{spec['dashed']}/"},
                           "properties": [{"id": "custom.lineStyle", "value": {"fill": "dash", "dash": [6, 4]}}]})
@@ -428,10 +446,10 @@ def panels_of(board):
 def dashboard(board):
     datasource = {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus", "current": {}, "hide": 0,
                   "includeAll": False, "multi": False, "options": [], "refresh": 1, "regex": "", "skipUrlSync": False}
-    annotations = [annotation("Restarts", "red", "sum by (reason) (increase(telar_job_restarts_total[1m])) > 0", "{{reason}}")]
+    annotations = [annotation("Restarts", "red", "sum by (reason) (increase(telar_job_restarts_total[20s])) > 0", "{{reason}}")]
     if "job_id" in board["variables"]:
         annotations.append(annotation("Checkpoints", "green",
-                                      f"max by (job_id) (changes(telar_checkpoint_last_durable_step{{{JOB}}}[1m])) > 0", "{{job_id}}"))
+                                      f"max by (job_id) (changes(telar_checkpoint_last_durable_step{{{JOB}}}[20s])) > 0", "{{job_id}}"))
     links = [{"title": "Telar", "type": "dashboards", "tags": ["telar"], "asDropdown": True, "includeVars": True, "keepTime": True,
               "icon": "external link", "targetBlank": False, "tooltip": "", "url": ""}]
     return {"id": None, "uid": board["uid"], "title": board["title"], "description": board["about"], "tags": ["telar"], "schemaVersion": 39,

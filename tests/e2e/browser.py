@@ -123,6 +123,7 @@ class Page:
 
     def open(self, address):
         self.call("Page.navigate", url=address)
+        self.wait("location.href !== 'about:blank' && document.readyState === 'complete'")
 
     def evaluate(self, expression):
         """The value of a JavaScript expression, awaited if it is a promise."""
@@ -134,7 +135,7 @@ class Page:
 
     def wait(self, condition, timeout=30):
         deadline = time.monotonic() + timeout
-        while not self.evaluate(condition):
+        while not self.evaluate(f"Boolean({condition})"):
             if time.monotonic() > deadline:
                 raise BrowserError(f"not within {timeout} s: {condition}; the page says: {self.evaluate('document.body.innerText')[:2000]}")
             time.sleep(0.05)

@@ -38,11 +38,11 @@ def histogram(name, count, bounds, /, **labels):
 
 
 def coordinator_metrics(seconds):
-    text = line("telar_build_info", 1, version="0.1.0", commit="abc", build_type="Release", component="telar-coordinator")
+    text = line("telar_build_info", 1, version="0.1.0", commit="abc", build_type="Release")
     text += "".join(line("telar_jobs", value, state=state) for state, value in (("RUNNING", 1), ("QUEUED", 0)))
     text += line("telar_job_info", 1, job_id="k3x9q2ab", name="selftest", model="gpt2-124m", devices="2", kind="CPU", dp="1", tp="1", pp="2")
     text += line("telar_job_state", 1, job_id="k3x9q2ab", state="RUNNING")
-    text += line("telar_job_restarts_total", int(seconds / 4), reason="NODE_LOST")
+    text += line("telar_job_restarts_total", int(seconds), reason="NODE_LOST")
     text += line("telar_job_step", int(4 * seconds), job_id="k3x9q2ab") + line("telar_job_straggler_ratio", 1.05, job_id="k3x9q2ab")
     text += line("telar_job_time_seconds", 1 + seconds, job_id="k3x9q2ab", kind="productive")
     text += line("telar_job_hangs_total", int(seconds / 9), named="true") + line("telar_job_stragglers_total", int(seconds / 9))
@@ -60,10 +60,10 @@ def coordinator_metrics(seconds):
 
 def worker_metrics(seconds):
     now = time.time()
-    text = line("telar_build_info", 1, version="0.1.0", commit="abc", build_type="Release", component="telar-worker")
+    text = line("telar_build_info", 1, version="0.1.0", commit="abc", build_type="Release")
     text += line("telar_worker_connected", 1) + line("telar_worker_heartbeat_timestamp_seconds", now)
     text += line("telar_worker_ranks", 2, state="running")
-    text += line("telar_worker_rank_exits_total", int(seconds / 4), **{"class": "CRASH"})
+    text += line("telar_worker_rank_exits_total", int(seconds), **{"class": "CRASH"})
     text += line("telar_worker_log_lost_bytes_total", int(seconds)) + line("telar_device_used_bytes", 1e9, device="gpu:0")
     text += line("telar_device_faults_total", int(seconds / 9), device="gpu:0", code="xid-13")
     text += line("telar_telemetry_stale", 0) + line("telar_probe_restarts_total", int(seconds / 9))

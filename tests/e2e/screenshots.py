@@ -36,7 +36,7 @@ def submit_jobs(cluster, spec):
     """A pipeline that reads two sources, and a data-parallel job beside it."""
     sources = [dict(name=name, weight=weight, train=[str(cluster.text)]) for name, weight in (("books", 3), ("web", 1))]
     shape = dict(architecture="LLAMA", layers=4, hidden=128, heads=4, kv_heads=2, ffn=384, tied_head=True)
-    common = dict(steps=100_000, model=shape, data=dict(train=[], sources=sources), checkpoint=dict(every_steps=150),
+    common = dict(steps=100_000, model=shape, data=dict(train=[], sources=sources), checkpoint=dict(every_steps=700),
                   eval=dict(every_steps=40, sequences=8), trace=dict(account_every=10))
     batch = {"global": 16, "sequence_length": 64, "micro": 2}
     pipeline = cluster.submit(spec(cluster.text, name="llama-pipeline", parallel=dict(pipeline=2), batch=batch, **common))
@@ -50,9 +50,9 @@ def let_run(cluster, spec, jobs, minutes):
     for job in jobs:
         cluster.wait_step(job, 20, timeout=180)
     time.sleep(0.45 * max(0, end - time.monotonic()))
-    os.kill(cluster.rank_pids(jobs[1])[0], signal.SIGKILL)
+    os.kill(cluster.rank_pids(jobs[0])[0], signal.SIGKILL)
     cluster.wait_state(cluster.submit(spec(cluster.text, name="short", steps=5, devices=1)), "SUCCEEDED")
-    cluster.submit(spec(cluster.text, name="waits", steps=5, devices=3))
+    cluster.submit(spec(cluster.text, name="waits", steps=5, devices=4))
     time.sleep(max(0, end - time.monotonic()))
 
 
@@ -61,7 +61,7 @@ def take_pictures(browser, home, job, minutes):
         page = browser.page(1400, 900, scale=1.5)
         query = {"board": board, "from": f"now-{minutes}m", "to": "now", "refresh": "", **scope}
         page.open(f"{home}?{urllib.parse.urlencode(query)}")
-        page.wait(f"document.readyState === 'complete' && {READY}", timeout=60)
+        page.wait(READY, timeout=60)
         path = IMAGES / f"{board}.png"
         page.screenshot(path)
         subprocess.run(["pngquant", "--force", "--skip-if-larger", "--speed", "1", "--output", path, "64", path], check=False)
@@ -90,6 +90,7 @@ def main():
             take_pictures(chromium, f"http://127.0.0.1:{server.server_address[1]}/user/viewer/", jobs[0], options.minutes)
         finally:
             server.shutdown()
+            server.server_close()
             process.terminate()
             process.wait(timeout=20)
 

@@ -15,6 +15,8 @@ ALLOWED_EMPTY = {
     "MFU": "the peak of a CPU is unknown",
     "MFU by job": "the peak of a CPU is unknown",
     "Loss scale": "fp16 only",
+    "Restarts": "nothing fails here",
+    "Hangs and slow ranks": "nor hangs",
     "Device faults": "nothing fails here",
     "Telemetry": "the probe watches GPUs",
     "Device memory in use": "the probe watches GPUs",

@@ -66,9 +66,10 @@ class ViewerTest(unittest.TestCase):
         cls.home = cls.serve(GRAFANA)
 
     @classmethod
-    def serve(cls, folder):
-        server = view.serve(cls.url, folder=folder)
+    def serve(cls, folder, prometheus=None):
+        server = view.serve(prometheus or cls.url, folder=folder)
         threading.Thread(target=server.serve_forever, daemon=True).start()
+        cls.addClassCleanup(server.server_close)
         cls.addClassCleanup(server.shutdown)
         return f"http://127.0.0.1:{server.server_address[1]}/user/viewer/"
 
@@ -76,7 +77,7 @@ class ViewerTest(unittest.TestCase):
         page = self.browser.page(1400, 900)
         query = {"board": board, "from": 1000 * (self.end - 60), "to": 1000 * self.end, "refresh": "", **query}
         page.open(f"{home or self.home}?{urllib.parse.urlencode(query, doseq=True)}")
-        page.wait(f"document.readyState === 'complete' && {SETTLED}")
+        page.wait(SETTLED)
         return page
 
     def unfold(self, page):
@@ -153,7 +154,7 @@ class ViewerTest(unittest.TestCase):
     def test_pointer_and_keyboard(self):
         page = self.open("telar-job")
         left, top, width, height = self.panel_box(page, "Samples consumed")
-        page.mouse("mouseMoved", left + width // 2, top + height // 2)
+        page.mouse("mouseMoved", left + width - 20, top + height // 2)
         page.wait("document.querySelector('.tooltip:not([hidden])')")
         shown = page.evaluate("document.querySelector('.tooltip').innerText")
         self.assertIn("k3x9q2ab", shown)
@@ -192,15 +193,15 @@ class ViewerTest(unittest.TestCase):
         page.evaluate(button)
         self.assertEqual(page.evaluate(lines), before, "all again")
         choices = "[...document.querySelectorAll('[data-variable=job_id] label')]"
-        self.assertEqual(page.evaluate(f"{choices}.map((label) => label.innerText)"), ["All", "k3x9q2ab"])
+        self.assertEqual(page.evaluate(f"{choices}.map((label) => label.textContent)"), ["All", "k3x9q2ab"])
         page.evaluate(f"{choices}[1].querySelector('input').click()")
         page.wait(f"location.search.includes('var-job_id=k3x9q2ab') && {SETTLED}")
         self.assertEqual(page.evaluate("document.querySelectorAll('[data-state=error], .complaint').length"), 0)
-        page.evaluate("[...document.querySelectorAll('.quick button')].find((button) => button.innerText === 'Last 5 minutes').click()")
+        page.evaluate("[...document.querySelectorAll('.quick button')].find((button) => button.textContent === 'Last 5 minutes').click()")
         page.wait(f"location.search.includes('from=now-5m') && {SETTLED}")
         self.assertEqual(page.evaluate("document.querySelector('.time summary').innerText"), "Last 5 minutes")
         page.evaluate("document.querySelector('[name=from]').value = 'yesterday', document.querySelector('.ranges form').requestSubmit()")
-        self.assertIn("yesterday", page.evaluate("document.querySelector('.problem').innerText || document.querySelector('.problem').textContent"))
+        self.assertIn("yesterday", page.evaluate("document.querySelector('.problem').textContent"))
         self.assertEqual(page.errors, [])
 
     def test_planted_mistakes_are_named(self):
@@ -209,7 +210,7 @@ class ViewerTest(unittest.TestCase):
         path = folder / "dashboards/telar-job.json"
         board = json.loads(path.read_text())
         panels = {panel["title"]: panel for panel in board["panels"]}
-        panels["Loss by step"]["type"] = "piechart"
+        panels["Training loss"]["type"] = "piechart"
         panels["Eval loss"]["options"]["legend"]["displayMode"] = "hidden"
         panels["Gradient norm"]["targets"][0]["expr"] = "sum by (telar_loss"
         panels["Learning rate"]["targets"][0]["expr"] = "telar_loss{rank=\"$nobody\"}"
@@ -217,7 +218,7 @@ class ViewerTest(unittest.TestCase):
         path.write_text(json.dumps(board))
         page = self.open("telar-job", self.serve(folder))
         seen = {panel["title"]: (panel["state"], panel["text"]) for panel in page.evaluate(PANELS)}
-        for title, state, part in (("Loss by step", "error", '"piechart" is not understood'), ("Eval loss", "error", "options.legend.displayMode"),
+        for title, state, part in (("Training loss", "error", '"piechart" is not understood'), ("Eval loss", "error", "options.legend.displayMode"),
                                    ("Gradient norm", "error", "parse error"), ("Learning rate", "error", "$nobody"),
                                    ("Samples consumed", "empty", "No data"), ("Tokens per second", "ok", "")):
             self.assertEqual(seen[title][0], state, seen[title])
@@ -231,10 +232,7 @@ class ViewerTest(unittest.TestCase):
         self.assertIn("telar-nothing", page.evaluate("document.querySelector('.complaint').innerText"))
 
     def test_prometheus_is_away(self):
-        server = view.serve("http://127.0.0.1:1")
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        self.addCleanup(server.shutdown)
-        page = self.open("telar-fleet", f"http://127.0.0.1:{server.server_address[1]}/user/viewer/")
+        page = self.open("telar-fleet", self.serve(GRAFANA, "http://127.0.0.1:1"))
         for selector in (".complaint", ".panel[data-state=error]"):
             self.assertIn("http://127.0.0.1:1", page.evaluate(f"document.querySelector('{selector}').innerText"))
 

@@ -2,8 +2,10 @@
 
 function make(element, attributes, children) {
   for (const [key, value] of Object.entries(attributes)) {
-    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
-    else if (value !== null && value !== undefined && value !== false) element.setAttribute(key, value === true ? "" : value);
+    if (key.startsWith("on"))
+      element.addEventListener(key.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false)
+      element.setAttribute(key, value === true ? "" : value);
   }
   element.append(...children.filter((child) => child !== null));
   return element;
@@ -11,7 +13,7 @@ function make(element, attributes, children) {
 
 export const html = (tag, attributes = {}, ...children) => make(document.createElement(tag), attributes, children);
 export const svg = (tag, attributes = {}, ...children) =>
-  make(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+    make(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 
 const ruler = document.createElement("canvas").getContext("2d");
 

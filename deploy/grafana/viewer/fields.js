@@ -1,7 +1,9 @@
-// From Prometheus's answers to fields: named series with what fieldConfig says of them, in Grafana's order of precedence.
-import { format } from "./units.js";
+// From Prometheus's answers to fields: named series with what fieldConfig says of them, in Grafana's order of
+// precedence.
+import {format} from "./units.js";
 
-// Hues for series whose colour nobody chose, in the order in which they are given out; style.css has them for dark and light.
+// Hues for series whose colour nobody chose, in the order in which they are given out; style.css has them for dark and
+// light.
 export const PALETTE_SIZE = 12;
 const NAMED = ["blue", "orange", "green", "purple", "red", "teal", "yellow", "brown", "gray", "lime", "pink", "indigo"];
 
@@ -25,18 +27,19 @@ export function legendName(legendFormat, labels) {
 const MATCHERS = {
   byName: (options, field) => field.name === options,
   byRegexp: (options, field) => new RegExp(options.replace(/^\/(.*)\/$/, "$1")).test(field.name),
-  byFrameRefID: (options, field) => field.refId === options,
 };
 export const MATCHER_IDS = Object.keys(MATCHERS);
 
 // The config of one field: the panel's defaults, under what its overrides say of this field, the last one on top.
-export function configFor(field, { defaults, overrides }) {
-  const config = { ...defaults, custom: { ...defaults.custom } };
-  for (const { matcher, properties } of overrides) {
+export function configFor(field, {defaults, overrides}) {
+  const config = {...defaults, custom: {...defaults.custom}};
+  for (const {matcher, properties} of overrides) {
     if (!MATCHERS[matcher.id](matcher.options, field)) continue;
-    for (const { id, value } of properties) {
-      if (id.startsWith("custom.")) config.custom[id.slice("custom.".length)] = value;
-      else config[id] = value;
+    for (const {id, value} of properties) {
+      if (id.startsWith("custom."))
+        config.custom[id.slice("custom.".length)] = value;
+      else
+        config[id] = value;
     }
   }
   return config;
@@ -44,10 +47,9 @@ export function configFor(field, { defaults, overrides }) {
 
 // The answer of one target as fields {name, labels, refId, times, values, config}.
 export function fieldsOf(target, series, fieldConfig) {
-  return series.map(({ labels, times, values }) => {
-    const field = { name: legendName(target.legendFormat, labels), labels, refId: target.refId, times, values };
+  return series.map(({labels, times, values}) => {
+    const field = {name: legendName(target.legendFormat, labels), labels, refId: target.refId, times, values};
     field.config = configFor(field, fieldConfig);
-    if (field.config.displayName) field.name = field.config.displayName;
     return field;
   });
 }
@@ -55,23 +57,18 @@ export function fieldsOf(target, series, fieldConfig) {
 const present = (values) => values.filter((value) => value !== null);
 const REDUCERS = {
   lastNotNull: (values) => present(values).at(-1) ?? null,
-  last: (values) => values.at(-1) ?? null,
-  min: (values) => (present(values).length ? Math.min(...present(values)) : null),
-  max: (values) => (present(values).length ? Math.max(...present(values)) : null),
-  mean: (values) => (present(values).length ? present(values).reduce((a, b) => a + b, 0) / present(values).length : null),
-  sum: (values) => (present(values).length ? present(values).reduce((a, b) => a + b, 0) : null),
+  mean: (values) =>
+      (present(values).length ? present(values).reduce((a, b) => a + b, 0) / present(values).length : null),
 };
-export const REDUCER_LABELS = { lastNotNull: "last", last: "last", min: "min", max: "max", mean: "mean", sum: "sum" };
+export const REDUCER_LABELS = {
+  lastNotNull: "last",
+  mean: "mean"
+};
 export const reduce = (values, calculation) => REDUCERS[calculation](values);
 
 // The text and colour that a value mapping has for `value`, or null.
 export function mapped(value, config) {
-  for (const { type, options } of config.mappings ?? []) {
-    if (type === "value" && value !== null && String(value) in options) return options[String(value)];
-    if (type === "range" && value !== null && value >= (options.from ?? -Infinity) && value <= (options.to ?? Infinity)) return options.result;
-    if (type === "special" && options.match === "null" && value === null) return options.result;
-  }
-  return null;
+  return (config.mappings ?? []).map(({options}) => options[String(value)]).find(Boolean) ?? null;
 }
 
 export function display(value, config) {
@@ -81,13 +78,14 @@ export function display(value, config) {
 // The colour of the highest threshold that `value` has reached.
 export function thresholdColor(value, config) {
   let color = "green";
-  for (const step of config.thresholds?.steps ?? []) if (step.value === null || value >= step.value) color = step.color;
+  for (const step of config.thresholds?.steps ?? [])
+    if (step.value === null || value >= step.value) color = step.color;
   return cssColor(color);
 }
 
 // The colour of a whole series: `index` counts the panel's series.
 export function seriesColor(field, index) {
-  const { mode = "palette-classic", fixedColor } = field.config.color ?? {};
+  const {mode = "palette-classic", fixedColor} = field.config.color ?? {};
   if (mode === "fixed") return cssColor(fixedColor);
   if (mode === "thresholds") return thresholdColor(reduce(field.values, "lastNotNull"), field.config);
   return `var(--${NAMED[index % PALETTE_SIZE]})`;

@@ -1,6 +1,12 @@
 // Times: what "now-1h" means, how a span is written, where the ticks of a time axis stand. All in seconds since 1970.
 
-const UNITS = { s: 1, m: 60, h: 3600, d: 86400, w: 7 * 86400 };
+const UNITS = {
+  s: 1,
+  m: 60,
+  h: 3600,
+  d: 86400,
+  w: 7 * 86400
+};
 
 // "5m" -> 300, "1h30m" -> 5400. What is no duration is an error.
 export function parseDuration(text) {
@@ -39,7 +45,10 @@ export function formatTime(seconds, withDate = true) {
   return withDate ? `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clock}` : clock;
 }
 
-const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 1209600, 2592000];
+const STEPS = [
+  1,    2,    5,    10,    15,    30,    60,    120,    300,    600,     900,
+  1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 1209600, 2592000
+];
 
 // At most `count` ticks, at round local times: [{value, text}].
 export function timeTicks(from, to, count) {
@@ -50,7 +59,7 @@ export function timeTicks(from, to, count) {
     const date = new Date(at * 1000);
     const day = `${two(date.getMonth() + 1)}-${two(date.getDate())}`;
     const clock = `${two(date.getHours())}:${two(date.getMinutes())}`;
-    ticks.push({ value: at, text: step >= 86400 ? day : step >= 60 ? clock : `${clock}:${two(date.getSeconds())}` });
+    ticks.push({value: at, text: step >= 86400 ? day : step >= 60 ? clock : `${clock}:${two(date.getSeconds())}`});
   }
   return ticks;
 }

@@ -3,7 +3,8 @@
 const SI = [[1, ""], [1e3, "k"], [1e6, "M"], [1e9, "G"], [1e12, "T"], [1e15, "P"], [1e18, "E"]];
 const COUNT = [[1, ""], [1e3, "K"], [1e6, "M"], [1e9, "B"], [1e12, "T"], [1e15, "Q"]];
 const IEC = [[1, "B"], [2 ** 10, "KiB"], [2 ** 20, "MiB"], [2 ** 30, "GiB"], [2 ** 40, "TiB"], [2 ** 50, "PiB"]];
-const TIME = [[1e-9, "ns"], [1e-6, "µs"], [1e-3, "ms"], [1, "s"], [60, "min"], [3600, "h"], [86400, "d"], [7 * 86400, "w"]];
+const TIME =
+    [[1e-9, "ns"], [1e-6, "µs"], [1e-3, "ms"], [1, "s"], [60, "min"], [3600, "h"], [86400, "d"], [7 * 86400, "w"]];
 
 const withSuffix = (scale, suffix) => scale.map(([factor, prefix]) => [factor, `${prefix}${suffix}`]);
 
@@ -12,7 +13,6 @@ const SCALES = {
   none: [[1, ""]],
   short: COUNT,
   percentunit: [[0.01, "%"]],
-  percent: [[1, "%"]],
   s: TIME,
   bytes: IEC,
   Bps: withSuffix(SI, "B/s"),
@@ -31,7 +31,8 @@ function scaleOf(unit) {
 // The largest step that leaves at least one before the point; the smallest for what is smaller than all.
 function stepFor(scale, size) {
   let found = scale[0];
-  for (const step of scale) if (size >= step[0] * (1 - 1e-12)) found = step;
+  for (const step of scale)
+    if (size >= step[0] * (1 - 1e-12)) found = step;
   return size === 0 ? scale.find(([factor]) => factor >= 1) ?? scale[0] : found;
 }
 
@@ -56,16 +57,16 @@ function suffixOf(label) {
 // {number, suffix}; `decimals` null or undefined: as many as are needed.
 export function formatParts(value, unit = "short", decimals = null) {
   const scale = scaleOf(unit);
-  if (value === null || Number.isNaN(value)) return { number: "–", suffix: "" };
-  if (!Number.isFinite(value)) return { number: value > 0 ? "∞" : "-∞", suffix: "" };
-  if (scale === null) return { number: value === 0 ? "0" : value.toExponential(decimals ?? 2), suffix: "" };
+  if (value === null || Number.isNaN(value)) return {number: "–", suffix: ""};
+  if (!Number.isFinite(value)) return {number: value > 0 ? "∞" : "-∞", suffix: ""};
+  if (scale === null) return {number: value === 0 ? "0" : value.toExponential(decimals ?? 2), suffix: ""};
   const [factor, label] = stepFor(scale, Math.abs(threeDigits(value)));  // 999.9 is 1 K, not 1000.
   const scaled = Number((value / factor).toPrecision(12));
-  return { number: fixed(scaled, decimals ?? digitsFor(threeDigits(scaled))), suffix: suffixOf(label) };
+  return {number: fixed(scaled, decimals ?? digitsFor(threeDigits(scaled))), suffix: suffixOf(label)};
 }
 
 export function format(value, unit, decimals) {
-  const { number, suffix } = formatParts(value, unit, decimals);
+  const {number, suffix} = formatParts(value, unit, decimals);
   return number + suffix;
 }
 
@@ -82,6 +83,13 @@ function digitsOfStep(step) {
   return digits;
 }
 
+// The same of numbers with an exponent: as many digits as the step is smaller than the number.
+function exponential(value, step) {
+  const power = (number) => Math.floor(Math.log10(Math.abs(number)) + 1e-12);
+  const digits = Math.max(0, power(value) - power(step)) + digitsOfStep(step / 10 ** power(step));
+  return value.toExponential(digits);
+}
+
 // Round values that cover low..high, about `count` of them, all written in one step of the unit's scale:
 // [{value, text}]; never closer than `decimals` can tell apart.
 export function axisTicks(low, high, count, unit = "short", decimals = null) {
@@ -95,8 +103,10 @@ export function axisTicks(low, high, count, unit = "short", decimals = null) {
   const ticks = [];
   for (let i = first; i <= Math.max(last, first + 1); ++i) {
     const scaled = Number((i * step).toPrecision(12));
-    const text = scaled === 0 ? (label === "%" ? "0%" : "0") : scale === null ? format(scaled, unit, 1) : fixed(scaled, digits) + suffixOf(label);
-    ticks.push({ value: scaled * factor, text });
+    const text = scaled === 0 ? (label === "%" ? "0%" : "0") :
+        scale === null        ? exponential(scaled, step) :
+                                fixed(scaled, digits) + suffixOf(label);
+    ticks.push({value: scaled * factor, text});
   }
   return ticks;
 }

@@ -1,7 +1,8 @@
 // Variables in queries and titles: $name and ${name}, the built-in intervals, and queries for what a variable can be.
-import { formatDuration } from "./time.js";
+import {formatDuration} from "./time.js";
 
-const ROUND_SECONDS = [1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
+const ROUND_SECONDS =
+    [1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
 
 // Seconds between the samples of a query: a round number that gives no more than `points`, and no less than a scrape.
 export function stepFor(range, points, scrape) {
@@ -11,12 +12,10 @@ export function stepFor(range, points, scrape) {
 
 // $__rate_interval is long enough for a rate at each step: four scrapes, or the step and one more.
 export function builtIns(range, step, scrape) {
-  const span = range.to - range.from;
   return {
     __interval: formatDuration(step),
     __rate_interval: formatDuration(Math.max(step + scrape, 4 * scrape)),
-    __range: formatDuration(span),
-    __range_s: String(Math.round(span)),
+    __range: formatDuration(range.to - range.from),
   };
 }
 
@@ -42,7 +41,7 @@ export function expand(text, values) {
 export function parseLabelValues(query) {
   const match = /^label_values\((?:(.*),)?\s*(\w+)\)$/.exec(query.trim());
   if (!match) throw new Error(`variable query ${query} is not understood (label_values(selector, label))`);
-  return { selector: match[1]?.trim() ?? null, label: match[2] };
+  return {selector: match[1]?.trim() ?? null, label: match[2]};
 }
 
 // Grafana's `sort`: 0 none, 1 and 2 alphabetical, 3 and 4 numerical, the second of each downwards.

@@ -5,20 +5,20 @@
 //   hidden               names of series that the legend has switched off; lives as long as the panel
 //   zoom(from, to)       asks for another range
 //   signal               aborted before the panel is drawn again
-import { html, svg } from "../dom.js";
-import { cssColor, display, seriesColor } from "../fields.js";
-import { legendOf } from "../legend.js";
-import { Plot } from "../plot.js";
-import { axisTicks } from "../units.js";
+import {html, svg} from "../dom.js";
+import {cssColor, display, seriesColor} from "../fields.js";
+import {legendOf} from "../legend.js";
+import {Plot} from "../plot.js";
+import {axisTicks} from "../units.js";
 
 export function draw(body, context) {
-  const { panel, fields, hidden } = context;
+  const {panel, fields, hidden} = context;
   const legend = panel.options.legend;
-  const series = fields.map((field, index) => ({ field, color: seriesColor(field, index) }));
-  const box = html("div", { class: "chart" });
+  const series = fields.map((field, index) => ({field, color: seriesColor(field, index)}));
+  const box = html("div", {class: "chart"});
   const redraw = () => {
     body.replaceChildren(...[box, legendOf(series, legend, hidden, redraw)].filter(Boolean));
-    drawChart(box, series.filter(({ field }) => !hidden.has(field.name)), context);
+    drawChart(box, series.filter(({field}) => !hidden.has(field.name)), context);
   };
   body.classList.toggle("beside", legend.showLegend && legend.placement === "right");
   redraw();
@@ -28,11 +28,11 @@ export function draw(body, context) {
 function stacked(series) {
   const below = [];
   return series.map((one) => {
-    if (one.field.config.custom.stacking?.mode !== "normal") return { ...one, low: null, high: one.field.values };
+    if (one.field.config.custom.stacking?.mode !== "normal") return {...one, low: null, high: one.field.values};
     const low = one.field.values.map((_, i) => below[i] ?? 0);
     const high = one.field.values.map((value, i) => (value === null ? null : low[i] + value));
     high.forEach((value, i) => (below[i] = value ?? low[i]));
-    return { ...one, low, high };
+    return {...one, low, high};
   });
 }
 
@@ -46,45 +46,47 @@ export function bounds(values, config, fromZero) {
   }
   if (low > high) [low, high] = [0, 1];
   if (fromZero || (low > 0 && low < 0.5 * high)) low = Math.min(0, low);
-  if (low === high) [low, high] = low === 0 ? [0, 1] : [Math.min(0, low * 1.25), Math.max(0, high * 1.25)];
+  const even = high - low <= 1e-6 * Math.max(Math.abs(low), Math.abs(high));  // But for what sums round differently.
+  if (even) [low, high] = low === 0 ? [0, 1] : [Math.min(0, low * 1.25), Math.max(0, high * 1.25)];
+  else if (low !== 0 && high !== 0) low -= 0.04 * (high - low);  // A line does not lie on the axis.
   return [config.min ?? low, config.max ?? high];
 }
 
 function ticksOf(series, context) {
-  const { defaults } = context.panel.fieldConfig;
-  const areas = series.some(({ low, field }) => low || field.config.custom.fillOpacity > 0);
+  const {defaults} = context.panel.fieldConfig;
+  const areas = series.some(({low, field}) => low || field.config.custom.fillOpacity > 0);
   const [low, high] = bounds(series.flatMap((one) => one.high), defaults, areas);
-  return { low, high, unit: defaults.unit, decimals: defaults.decimals };
+  return {low, high, unit: defaults.unit, decimals: defaults.decimals};
 }
 
 function drawChart(box, series, context) {
   const layers = stacked(series);
-  const { low, high, unit, decimals } = ticksOf(layers, context);
+  const {low, high, unit, decimals} = ticksOf(layers, context);
   const ticks = axisTicks(low, high, Math.max(2, Math.floor((box.clientHeight - 30) / 42)), unit, decimals);
   const plot = new Plot(box, ticks, context);
-  const lines = svg("g", { class: "series" });
+  const lines = svg("g", {class: "series"});
   for (const layer of [...layers].reverse()) lines.append(...shapes(plot, layer));
   plot.root.append(thresholdLines(plot, context.panel.fieldConfig.defaults, ticks), lines);
   plot.interact((time) => rowsAt(series, time, context));
 }
 
-function shapes(plot, { field, color, low, high }) {
-  const { lineWidth = 1, fillOpacity = 0, lineInterpolation, spanNulls, lineStyle, drawStyle } = field.config.custom;
-  const points = high.map((value, i) => (value === null ? null : { x: plot.x(field.times[i]), y: plot.y(value), base: plot.y(low ? low[i] : 0) }));
-  if (drawStyle === "bars") return bars(plot, points, color, fillOpacity);
-  const steps = lineInterpolation === "stepAfter";
-  const runs = spanNulls ? [points.filter(Boolean)] : runsOf(points);
+function shapes(plot, {field, color, low, high}) {
+  const {lineWidth, fillOpacity, lineStyle} = field.config.custom;
+  const points = high.map(
+      (value, i) =>
+          (value === null ? null : {x: plot.x(field.times[i]), y: plot.y(value), base: plot.y(low ? low[i] : 0)}));
   const drawn = [];
-  for (const run of runs.filter((one) => one.length > 0)) {
-    const path = pathOf(run, steps);
+  for (const run of runsOf(points)) {
+    const path = pathOf(run);
     if (fillOpacity > 0) {
-      const floor = run.map(({ x, base }) => ({ x, y: Math.min(plot.bottom, base) })).reverse();
-      const area = `${path}L${pathOf(floor, steps, "VH").slice(1)}Z`;
-      drawn.push(svg("path", { class: "area", d: area, style: `fill: ${color}; fill-opacity: ${fillOpacity / 100}` }));
+      const floor = run.map(({x, base}) => ({x, y: Math.min(plot.bottom, base)})).reverse();
+      const area = `${path}L${pathOf(floor).slice(1)}Z`;
+      drawn.push(svg("path", {class: "area", d: area, style: `fill: ${color}; fill-opacity: ${fillOpacity / 100}`}));
     }
-    if (run.length === 1) drawn.push(svg("circle", { cx: run[0].x, cy: run[0].y, r: 1.5, style: `fill: ${color}` }));
-    const dashes = lineStyle?.fill === "dash" ? `stroke-dasharray: ${(lineStyle.dash ?? [6, 4]).join(" ")};` : "";
-    drawn.push(svg("path", { class: "line", d: path, style: `stroke: ${color}; ${dashes} stroke-width: ${lineWidth * 1.5}` }));
+    if (run.length === 1) drawn.push(svg("circle", {cx: run[0].x, cy: run[0].y, r: 1.5, style: `fill: ${color}`}));
+    const dashes = lineStyle?.fill === "dash" ? `stroke-dasharray: ${lineStyle.dash.join(" ")};` : "";
+    drawn.push(
+        svg("path", {class: "line", d: path, style: `stroke: ${color}; ${dashes} stroke-width: ${lineWidth * 1.5}`}));
   }
   return drawn;
 }
@@ -93,45 +95,41 @@ function shapes(plot, { field, color, low, high }) {
 function runsOf(points) {
   const runs = [[]];
   for (const point of points) {
-    if (point) runs.at(-1).push(point);
-    else if (runs.at(-1).length) runs.push([]);
+    if (point)
+      runs.at(-1).push(point);
+    else if (runs.at(-1).length)
+      runs.push([]);
   }
-  return runs;
+  return runs.filter((run) => run.length > 0);
 }
 
-// Straight from point to point, or in steps: along and then up; backwards ("VH") it is the other way round.
-function pathOf(run, steps, order = "HV") {
-  const at = (value) => value.toFixed(1);
-  const step = ({ x, y }) => (order === "HV" ? `H${at(x)}V${at(y)}` : `V${at(y)}H${at(x)}`);
-  return run.map((point, i) => (i > 0 && steps ? step(point) : `${i === 0 ? "M" : "L"}${at(point.x)},${at(point.y)}`)).join("");
-}
-
-function bars(plot, points, color, fillOpacity) {
-  const width = Math.max(1, (plot.right - plot.left) / points.length - 1);
-  return points.filter((point) => point && point.base > point.y).map(({ x, y, base }) =>
-    svg("rect", { class: "bar", x: x - width / 2, width, y, height: base - y, style: `fill: ${color}; fill-opacity: ${fillOpacity / 100}` }));
-}
+const pathOf = (run) => `M${run.map(({x, y}) => `${x.toFixed(1)},${y.toFixed(1)}`).join("L")}`;
 
 function thresholdLines(plot, config, ticks) {
-  const group = svg("g", { class: "thresholds" });
+  const group = svg("g", {class: "thresholds"});
   if (config.custom.thresholdsStyle?.mode !== "line") return group;
-  for (const { value, color } of config.thresholds.steps) {
+  for (const {value, color} of config.thresholds.steps) {
     if (value === null || value < ticks[0].value || value > ticks.at(-1).value) continue;
-    group.append(svg("line", { x1: plot.left, x2: plot.right, y1: plot.y(value), y2: plot.y(value), style: `stroke: ${cssColor(color)}` }));
+    group.append(svg(
+        "line",
+        {x1: plot.left, x2: plot.right, y1: plot.y(value), y2: plot.y(value), style: `stroke: ${cssColor(color)}`}));
   }
   return group;
 }
 
-function rowsAt(series, time, { range, step, panel, annotations }) {
+function rowsAt(series, time, {range, step, panel, annotations}) {
   if (series.length === 0) return null;
   const times = series[0].field.times;
   const at = Math.min(times.length - 1, Math.max(0, Math.round((time - times[0]) / step)));
-  const rows = series.filter(({ field }) => field.values[at] !== null)
-    .map(({ field, color }) => ({ color, name: field.name, value: field.values[at], text: display(field.values[at], field.config) }));
+  const rows =
+      series.filter(({field}) => field.values[at] !== null)
+          .map(
+              ({field, color}) =>
+                  ({color, name: field.name, value: field.values[at], text: display(field.values[at], field.config)}));
   if (panel.options.tooltip.sort === "desc") rows.sort((a, b) => b.value - a.value);
   const near = (range.to - range.from) / 150;
-  for (const { color, title, from, to } of annotations) {
-    if (time >= from - near && time <= to + near) rows.push({ color, name: title, text: "", strong: true });
+  for (const {color, title, from, to} of annotations) {
+    if (time >= from - near && time <= to + near) rows.push({color, name: title, text: "", strong: true});
   }
-  return { rows };
+  return {rows};
 }
