@@ -29,15 +29,15 @@ class BrowserError(Exception):
 
 
 class Browser:
-    def __init__(self, arguments=()):
+    def __init__(self):
         self.folder = tempfile.mkdtemp(prefix="telar-browser-")
         self.program = find_program()
         if self.program is None:
             raise BrowserError(f"none of {', '.join(PROGRAMS)} is installed")
         self.number, self.answers, self.pages, self.buffer = 0, {}, {}, b""
         command = [self.program, "--headless", "--remote-debugging-pipe", f"--user-data-dir={self.folder}/profile", "--disable-gpu",
-                   "--no-first-run", "--disable-extensions", "--disable-background-networking", "--disable-dev-shm-usage", "--hide-scrollbars",
-                   "--font-render-hinting=none", *(["--no-sandbox"] if os.geteuid() == 0 else []), *arguments, "about:blank"]
+                   "--no-first-run", "--disable-extensions", "--disable-background-networking", "--disable-dev-shm-usage",
+                   "--hide-scrollbars", "--font-render-hinting=none", *(["--no-sandbox"] if os.geteuid() == 0 else []), "about:blank"]
         to_read, self.commands = os.pipe()
         self.replies, to_write = os.pipe()
         # The program reads 3 and writes 4; ends above them first, so that none is overwritten by the other.

@@ -40,7 +40,8 @@ def histogram(name, count, bounds, /, **labels):
 def coordinator_metrics(seconds):
     text = line("telar_build_info", 1, version="0.1.0", commit="abc", build_type="Release")
     text += "".join(line("telar_jobs", value, state=state) for state, value in (("RUNNING", 1), ("QUEUED", 0)))
-    text += line("telar_job_info", 1, job_id="k3x9q2ab", name="selftest", model="gpt2-124m", devices="2", kind="CPU", dp="1", tp="1", pp="2")
+    text += line("telar_job_info", 1, job_id="k3x9q2ab", name="selftest", model="gpt2-124m", devices="2", kind="CPU", dp="1",
+                 tp="1", pp="2")
     text += line("telar_job_state", 1, job_id="k3x9q2ab", state="RUNNING")
     text += line("telar_job_restarts_total", int(seconds), reason="NODE_LOST")
     text += line("telar_job_step", int(4 * seconds), job_id="k3x9q2ab") + line("telar_job_straggler_ratio", 1.05, job_id="k3x9q2ab")
@@ -125,7 +126,7 @@ def start_stand_ins():
                   "/sd/workers": lambda: ("application/json", targets)})
 
 
-def start_prometheus(folder, coordinator):
+def start_prometheus(folder, coordinator, options=()):
     config = (ROOT / "deploy/prometheus/prometheus.yml").read_text()
     for theirs, ours, count in (("127.0.0.1:7071", f"127.0.0.1:{coordinator}", 2), ("scrape_interval: 5s", "scrape_interval: 1s", 1),
                                 ("refresh_interval: 10s", "refresh_interval: 1s", 1)):
@@ -139,7 +140,7 @@ def start_prometheus(folder, coordinator):
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
             ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
-             f"--web.listen-address=127.0.0.1:{port}"], stdout=subprocess.DEVNULL, stderr=log)
+             f"--web.listen-address=127.0.0.1:{port}", *options], stdout=subprocess.DEVNULL, stderr=log)
     return process, f"http://127.0.0.1:{port}"
 
 

@@ -47,8 +47,10 @@ export function bounds(values, config, fromZero) {
   if (low > high) [low, high] = [0, 1];
   if (fromZero || (low > 0 && low < 0.5 * high)) low = Math.min(0, low);
   const even = high - low <= 1e-6 * Math.max(Math.abs(low), Math.abs(high));  // But for what sums round differently.
-  if (even) [low, high] = low === 0 ? [0, 1] : [Math.min(0, low * 1.25), Math.max(0, high * 1.25)];
-  else if (low !== 0 && high !== 0) low -= 0.04 * (high - low);  // A line does not lie on the axis.
+  if (even)
+    [low, high] = low === 0 ? [0, 1] : [Math.min(0, low * 1.25), Math.max(0, high * 1.25)];
+  else if (low !== 0 && high !== 0)
+    low -= 0.04 * (high - low);  // A line does not lie on the axis.
   return [config.min ?? low, config.max ?? high];
 }
 
