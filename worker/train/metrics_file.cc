@@ -72,7 +72,9 @@ absl::Status MetricsFile::write(const v1::StepReport& step) {
   if (step.loss_scale() > 0) line["loss_scale"] = step.loss_scale();
   if (step.skipped()) line["skipped"] = true;
   for (const v1::PhaseTime& phase : step.phases()) {
-    if (phase.phase() == "checkpoint_stall" && phase.seconds() > 0) line["checkpoint_stall"] = phase.seconds();
+    if ((phase.phase() == "data_wait" || phase.phase() == "checkpoint_stall") && phase.seconds() > 0) {
+      line[phase.phase()] = phase.seconds();
+    }
   }
   for (const v1::PhaseTime& part : step.account().parts()) line["account"][part.phase()] = part.seconds();
   if (step.account().has_pipeline()) {
