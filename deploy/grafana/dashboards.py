@@ -189,12 +189,12 @@ JOB_BOARD = {
             panel("Where a step's time goes", "percentunit",
                   (f"{rate('telar_step_phase_seconds_total', 'phase')} / on () group_left () "
                    f"sum(rate(telar_step_phase_seconds_total{{{JOB}}}[$__rate_interval])) > 0", "{{phase}}"),
-                  stack=True, maximum=1, width=16, side=True, colors=PHASES,
+                  stack=True, maximum=1, width=16, height=10, side=True, colors=PHASES,
                   about="Parts of the step's seconds, that sum to it. The device's part is split as in the last step that was timed op by "
                         "op (trace.account_every)."),
             panel("Step time, all ranks", "short",
                   (f"sum by (le) (increase(telar_step_seconds_bucket{{{JOB}}}[$__rate_interval]))", "{{le}}"), kind="heatmap",
-                  about="How many steps took how long."),
+                  height=10, about="How many steps took how long."),
             panel("Tokens per second by job", "short", (rate("telar_tokens_total", "job_id"), "{{job_id}}"), height=7, minimum=0),
             panel("Step time", "s", (quantile(0.5, "telar_step_seconds", "job_id", JOB), "{{job_id}} median"),
                   (quantile(0.95, "telar_step_seconds", "job_id", JOB), "{{job_id}} p95"), height=7, dashed="p95$"),

@@ -55,8 +55,10 @@ export function variableMenu({name, label, multi, includeAll}, options, chosen, 
 }
 
 function rangeLabel({from, to}, range) {
-  const quick = RANGES.find(([span]) => to === "now" && from === `now-${span}`);
-  return quick ? `Last ${quick[1]}` : `${formatTime(range.from)} to ${to === "now" ? "now" : formatTime(range.to)}`;
+  const span = to === "now" ? /^now-(.*)$/.exec(from)?.[1] : null;
+  const quick = RANGES.find(([one]) => one === span);
+  return span ? `Last ${quick?.[1] ?? span}` :
+                `${formatTime(range.from)} to ${to === "now" ? "now" : formatTime(range.to)}`;
 }
 
 // `state`: {from, to, refresh} as written in the address; `range` in seconds; `change` takes what is to be different.
