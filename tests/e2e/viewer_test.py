@@ -259,7 +259,7 @@ def main():
     if not find_program():
         print(f"skipped: none of {', '.join(PROGRAMS)}; Debian's package chromium-headless-shell has the first")
         return 77
-    result = unittest.main(argv=[sys.argv[0], "-v"], exit=False).result
+    result = unittest.main(argv=[sys.argv[0], "-v", *sys.argv[1:]], exit=False).result
     return 0 if result.wasSuccessful() else 1
 
 
