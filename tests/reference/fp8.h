@@ -71,7 +71,8 @@ inline Quantized quantize(const Fp8Format& format, const Values& x, double amax,
   Quantized q{std::vector<uint8_t>(x.size()), std::vector<uint8_t>(x.size()), 1 / scale};
   for (int64_t t = 0; t < height; ++t) {
     for (int64_t c = 0; c < width; ++c) {
-      const uint8_t code = fp8_code(format, x[t * width + c] * scale);
+      const double value = x[t * width + c];
+      const uint8_t code = fp8_code(format, std::isinf(value) ? std::nan("") : value * scale);
       q.rows[t * width + c] = code;
       q.columns[c * height + t] = code;
     }

@@ -255,18 +255,36 @@ absl::Status check_column_sums(In x, InOut sums) {
   return Check("column_sums").matrix("x", x, kFloat, -1, -1).vector("sums", sums, kF32, cols_of(x)).status();
 }
 
-absl::Status check_amax(In x, Out amax) {
-  return Check("amax").vector("x", x, kFloat, -1).vector("amax", amax, kF32, 1).status();
+absl::Status check_amax(In x, In known, Out amax) {
+  return Check("amax")
+      .vector("x", x, kFloat, -1)
+      .optional_vector("known", known, kF32, 1)
+      .vector("amax", amax, kF32, 1)
+      .status();
 }
 
-absl::Status check_quantize(In x, In amax, Out rows, Out columns, Out inverse_scale) {
+absl::Status check_history_amax(In history, Out amax) {
+  return Check("history_amax")
+      .matrix("history", history, kF32, -1, -1)
+      .vector("amax", amax, kF32, rows_of(history))
+      .status();
+}
+
+absl::Status check_push_history(In amax, InOut history) {
+  return Check("push_history")
+      .matrix("history", history, kF32, -1, -1)
+      .vector("amax", amax, kF32, rows_of(history))
+      .status();
+}
+
+absl::Status check_quantize(In x, In amax, Out rows, Out columns, Out inverse_scale, InOut seen) {
   Check check("quantize");
   check.matrix("x", x, kFloat, -1, -1).vector("amax", amax, kF32, 1);
   check.rule(!rows.absent() || !columns.absent(), "rows", std::string_view("nothing"), "rows, columns or both");
   if (!rows.absent()) check.matrix("rows", rows, kFp8, rows_of(x), cols_of(x));
   if (!columns.absent()) check.matrix("columns", columns, kFp8, cols_of(x), rows_of(x));
   if (!rows.absent() && !columns.absent()) check.same_type("columns", columns, "rows", rows);
-  return check.vector("inverse_scale", inverse_scale, kF32, 1).status();
+  return check.vector("inverse_scale", inverse_scale, kF32, 1).optional_vector("seen", seen, kF32, 1).status();
 }
 
 namespace {

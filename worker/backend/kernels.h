@@ -129,12 +129,18 @@ class Kernels {
   virtual absl::Status column_sums(Stream&, In x, InOut sums) = 0;
 
   // --- FP8 ------------------------------------------------------------------------------------------------------
-  // amax[1] (f32) = the greatest |x| of an act; NaN if there is one in x.
-  virtual absl::Status amax(Stream&, In x, Out amax) = 0;
+  // amax[1] (f32) = the greatest |x| of an act; NaN if there is one in x. Where known[0] (f32 [1], unless absent) is
+  // above 0, that, and x is not looked at.
+  virtual absl::Status amax(Stream&, In x, In known, Out amax) = 0;
   // x [T, C] times fp8_scale(amax) (see fp8.h), rounded to FP8: as it is (rows [T, C]) and transposed (columns [C, T]),
   // of which one may be absent; and what that is to be multiplied by again, inverse_scale[1] (f32). Where amax is not
-  // finite all of it is NaN, so that whatever is made of it shows. Values beyond amax saturate.
-  virtual absl::Status quantize(Stream&, In x, In amax, Out rows, Out columns, Out inverse_scale) = 0;
+  // finite all of it is NaN, so that whatever is made of it shows. Values beyond amax saturate; an infinity is NaN.
+  // seen[1] (f32, unless absent) becomes the greater one of itself and the greatest |x|, for which NaN is an infinity.
+  virtual absl::Status quantize(Stream&, In x, In amax, Out rows, Out columns, Out inverse_scale, InOut seen) = 0;
+  // amax[N] (f32) = `margin` times the greatest of each row of history [N, L], or, if `newest`, its first.
+  virtual absl::Status history_amax(Stream&, In history, bool newest, float margin, Out amax) = 0;
+  // Each finite amax[n] goes in front of row n of history [N, L], whose last entry falls out; the other rows stay.
+  virtual absl::Status push_history(Stream&, In amax, InOut history) = 0;
   // y[M, N] = a[M, R] b[N, R]^T a_inverse[0] b_inverse[0] + bias[N] (unless absent). a, b: FP8, not both E5M2; y: bf16
   // or f32; bias: bf16. N and R are multiples of 16. `fast`: tensor cores may keep sums in fewer bits than f32 has.
   virtual absl::Status fp8_product(Stream&, In a, In a_inverse, In b, In b_inverse, In bias, bool fast, Out y) = 0;

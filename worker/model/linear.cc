@@ -8,6 +8,7 @@ using engine::DType;
 using engine::MemoryClass;
 using engine::Tensor;
 using parallel::Copies;
+using parallel::Operand;
 using parallel::Quantized;
 
 namespace {
@@ -82,15 +83,16 @@ void Linear::weight_gradient(const Recorder& recorder, Tensor x, Tensor dy, bool
 }
 
 Tensor Linear::fp8_forward(const Recorder& recorder, Tensor x, Tensor x_amax) {
+  const parallel::Fp8Scales& scales = *recorder.scales;
   const Quantized weight =
-      recorder.weights.quantized(name_ + ".weight", recorder.grads != nullptr ? Copies::kBoth : Copies::kRows);
-  input_amax_ = x_amax.defined() ? x_amax : parallel::record_amax(recorder.program, name_ + ".x", x);
+      recorder.weights.quantized(name_, scales, recorder.grads != nullptr ? Copies::kBoth : Copies::kRows);
+  input_amax_ = scales.amax(name_ + ".x", name_, Operand::kInput, x, x_amax);
   // What ranks have shares of is scaled as the whole, and gathered rounded: half the bytes.
   const bool gathers = split_ == Split::kOutputs && recorder.tensor_size() > 1;
   if (gathers) recorder.max_over_tensor_ranks(name_ + ".x.amax", input_amax_);
-  Quantized q =
-      parallel::record_quantize(recorder.program, name_ + ".x", x, input_amax_, DType::kF8E4M3,
-                                keeps_input(recorder) ? Copies::kBoth : Copies::kRows, MemoryClass::kActivations);
+  Quantized q = parallel::record_quantize(
+      recorder.program, name_ + ".x", x, {input_amax_, scales.seen(name_, Operand::kInput)}, DType::kF8E4M3,
+      keeps_input(recorder) ? Copies::kBoth : Copies::kRows, MemoryClass::kActivations);
   if (gathers) q.rows = recorder.gather_tokens(name_ + ".x", q.rows);
   if (keeps_input(recorder)) input_ = q;
   const Tensor y = recorder.activation(name_ + ".y", weight.rows.shape()[0]);
@@ -101,19 +103,21 @@ Tensor Linear::fp8_forward(const Recorder& recorder, Tensor x, Tensor x_amax) {
 }
 
 Tensor Linear::fp8_backward(const Recorder& recorder, Tensor x, Tensor dy, bool with_bias, Tensor dy_amax) const {
+  const parallel::Fp8Scales& scales = *recorder.scales;
   if (split_ == Split::kInputs) dy = recorder.gather_tokens(name_ + ".dy", dy);
   const bool reads_x = reads_input(recorder);
   if (split_ == Split::kOutputs && reads_x) x = recorder.gather_tokens(name_ + ".x", x);
-  const Quantized weight = recorder.weights.quantized(name_ + ".weight", Copies::kColumns);
-  if (!dy_amax.defined()) dy_amax = parallel::record_amax(recorder.program, name_ + ".dy", dy);
-  const Quantized q_dy = parallel::record_quantize(recorder.program, name_ + ".dy", dy, dy_amax,
-                                                   recorder.fp8->gradients, Copies::kBoth, MemoryClass::kActivations);
+  const Quantized weight = recorder.weights.quantized(name_, scales, Copies::kColumns);
+  dy_amax = scales.amax(name_ + ".dy", name_, Operand::kOutputGrad, dy, dy_amax);
+  const Quantized q_dy = parallel::record_quantize(
+      recorder.program, name_ + ".dy", dy, {dy_amax, scales.seen(name_, Operand::kOutputGrad)},
+      recorder.fp8->gradients, Copies::kBoth, MemoryClass::kActivations);
   const Tensor dx = recorder.activation(name_ + ".dx", weight.columns.shape()[0]);
   recorder.program.record_kernel(name_ + ".dgrad", product_flops(recorder, weight.columns), &Kernels::fp8_product,
                                  by_rows(q_dy.rows.in()), q_dy.inverse_scale.in(), weight.columns.in(),
                                  weight.inverse_scale.in(), Tensor().in(), false, by_rows(dx.out()));
   const Tensor result = split_ == Split::kOutputs ? recorder.scatter_tokens(name_ + ".dx", dx) : dx;
-  const Quantized q_x = reads_x ? parallel::record_quantize(recorder.program, name_ + ".x.again", x, input_amax_,
+  const Quantized q_x = reads_x ? parallel::record_quantize(recorder.program, name_ + ".x.again", x, {input_amax_, Tensor()},
                                                             DType::kF8E4M3, Copies::kColumns, MemoryClass::kActivations)
                                 : input_;
   Tensor dy_of_bias;

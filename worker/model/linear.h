@@ -5,8 +5,7 @@
 // which gives local tokens again. The gathers and scatters between are recorded here, whole, and the products as ones
 // that can be cut by tokens: engine/decompose.h makes them overlap.
 //
-// In FP8 (Recorder::fp8) each operand is scaled by its greatest magnitude of this very moment and rounded once, for all
-// products that read it: the input with its transposed copy for the weight's gradient, which is kept instead of the
+// In FP8 (Recorder::fp8) each operand is scaled as Recorder::scales says and rounded once, for all products that read it: the input with its transposed copy for the weight's gradient, which is kept instead of the
 // input where nothing is recomputed; what flows back with its own. The bias and its gradient stay as they are.
 #pragma once
 
@@ -64,7 +63,8 @@ class Linear {
   // `ungathered`: the split with which the tensor is not gathered.
   engine::Tensor amax_tensor(const Recorder& recorder, const std::string& name, Split ungathered) const {
     const bool is_whole = recorder.tensor_size() == 1 || split_ == ungathered;
-    return recorder.fp8 != nullptr && is_whole ? parallel::amax_tensor(recorder.program, name) : engine::Tensor();
+    const bool is_read = recorder.fp8 != nullptr && is_whole && !recorder.scales->are_delayed();
+    return is_read ? parallel::amax_tensor(recorder.program, name) : engine::Tensor();
   }
   engine::Tensor fp8_forward(const Recorder& recorder, engine::Tensor x, engine::Tensor x_amax);
   engine::Tensor fp8_backward(const Recorder& recorder, engine::Tensor x, engine::Tensor dy, bool with_bias,

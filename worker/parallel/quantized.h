@@ -18,9 +18,11 @@ struct Quantized {
 
 // f32 [1], of the tensor `name`; for whoever finds its greatest magnitude.
 engine::Tensor amax_tensor(engine::Program& program, const std::string& name);
-// The greatest magnitude in x.
-engine::Tensor record_amax(engine::Program& program, const std::string& name, engine::Tensor x);
-Quantized record_quantize(engine::Program& program, const std::string& name, engine::Tensor x, engine::Tensor amax,
+// What quantising is told: see Kernels::quantize.
+struct Scaling {
+  engine::Tensor amax, seen;  // f32 [1]; seen: undefined if nobody wants to know.
+};
+Quantized record_quantize(engine::Program& program, const std::string& name, engine::Tensor x, const Scaling& scaling,
                           engine::DType dtype, Copies copies, engine::MemoryClass memory_class);
 
 }  // namespace telar::parallel

@@ -23,7 +23,8 @@ Tensor Weights::group(const std::string& name) {
   return bucket(static_cast<size_t>(place.bucket)).slice(place.first, layout_.groups()[index].shape);
 }
 
-Quantized Weights::quantized(const std::string& name, Copies wanted) {
+Quantized Weights::quantized(const std::string& product, const Fp8Scales& scales, Copies wanted) {
+  const std::string name = product + ".weight";
   const Tensor weight = group(name);
   const int64_t gather = gathers_[static_cast<size_t>(layout_.place(layout_.index(name)).bucket)];
   Fp8Copies& own = fp8_[name];
@@ -33,10 +34,11 @@ Quantized Weights::quantized(const std::string& name, Copies wanted) {
   const bool lacks_rows = wanted != Copies::kColumns && !own.made.rows.defined();
   const bool lacks_columns = wanted != Copies::kRows && !own.made.columns.defined();
   if (!lacks_rows && !lacks_columns) return own.made;
-  if (!own.amax.defined()) own.amax = record_amax(program_, name, weight);
+  if (!own.amax.defined()) own.amax = scales.amax(name, product, Operand::kWeight, weight);
   const Copies lacking = !lacks_columns ? Copies::kRows : lacks_rows ? Copies::kBoth : Copies::kColumns;
   const Quantized more =
-      record_quantize(program_, name, weight, own.amax, engine::DType::kF8E4M3, lacking, engine::MemoryClass::kWeights);
+      record_quantize(program_, name, weight, {own.amax, scales.seen(product, Operand::kWeight)},
+                      engine::DType::kF8E4M3, lacking, engine::MemoryClass::kWeights);
   if (lacks_rows) own.made.rows = more.rows;
   if (lacks_columns) own.made.columns = more.columns;
   own.made.inverse_scale = more.inverse_scale;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "worker/parallel/flat_tensors.h"
+#include "worker/parallel/fp8_scales.h"
 #include "worker/parallel/groups.h"
 #include "worker/parallel/quantized.h"
 
@@ -42,8 +43,8 @@ class Weights {
 
   // The packed tensor, for ops that are recorded before the next call.
   engine::Tensor group(const std::string& name);
-  // The same in E4M3. At least the copies that are wanted are defined.
-  Quantized quantized(const std::string& name, Copies wanted);
+  // The weight of a product, in E4M3. At least the copies that are wanted are defined.
+  Quantized quantized(const std::string& product, const Fp8Scales& scales, Copies wanted);
   // ZeRO 1, 2: the same in every program of a run.
   bool is_whole_between_steps(size_t bucket) const;
   // This rank's shard of the bucket has new values: gathers it if it is to be whole between steps.

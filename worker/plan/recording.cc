@@ -32,8 +32,13 @@ void count_valid(Program& program, const RunShape& shape, Tensor targets, Tensor
   reduce_over_world(program, shape, "valid.reduce", valid);
 }
 
-model::Recorder recorder(Program& program, const RunShape& shape, parallel::Weights& weights, Tensor rope_table,
-                         Tensor starts, int64_t batch) {
+parallel::Fp8Scales fp8_scales(Program& program, const RunShape& shape, Tensor history, bool observes) {
+  if (!shape.scales_are_delayed()) return parallel::Fp8Scales(program);
+  return parallel::Fp8Scales(program, shape.fp8.delayed, history, observes);
+}
+
+model::Recorder recorder(Program& program, const RunShape& shape, parallel::Weights& weights,
+                         const parallel::Fp8Scales& scales, Tensor rope_table, Tensor starts, int64_t batch) {
   return {.program = program,
           .spec = shape.spec.model(),
           .weights = weights,
@@ -42,6 +47,7 @@ model::Recorder recorder(Program& program, const RunShape& shape, parallel::Weig
           .starts = starts,
           .act = shape.act,
           .fp8 = shape.uses_fp8() ? &shape.fp8 : nullptr,
+          .scales = &scales,
           .batch = batch,
           .sequence = shape.spec.batch().sequence_length(),
           .logits_bytes = shape.logits_bytes};

@@ -9,6 +9,8 @@ namespace telar::plan {
 namespace {
 
 constexpr uint64_t kMultiple = 16;  // Of all extents of a product, as tensor cores take them.
+constexpr uint32_t kDefaultHistory = 1024, kMostHistory = 65536;
+constexpr uint32_t kMostMargin = 8;  // E4M3 has 18 binades.
 
 // The layer that an entry of keep_bf16 names; none: no such layer.
 std::optional<uint32_t> layer_of(const std::string& entry, uint32_t layers) {
@@ -53,15 +55,35 @@ class Fp8Resolver {
     refuse(precision_.fp8_gradients() != v1::PrecisionSpec::GRADIENTS_UNSPECIFIED, "fp8_gradients");
     refuse(precision_.has_fp8_fast_accumulation(), "fp8_fast_accumulation");
     refuse(precision_.keep_bf16_size() > 0, "keep_bf16");
+    only_delayed("precision.compute fp8 and recipe delayed");
   }
 
   void recipe() {
     if (precision_.recipe() == v1::PrecisionSpec::RECIPE_UNSPECIFIED) precision_.set_recipe(v1::PrecisionSpec::CURRENT);
+    if (precision_.recipe() == v1::PrecisionSpec::DELAYED) return delayed();
+    only_delayed("recipe delayed");
     if (precision_.recipe() == v1::PrecisionSpec::CURRENT) return;
-    problems_.add("precision.recipe", "{}: this version has current only",
-                  precision_.recipe() == v1::PrecisionSpec::DELAYED ? "delayed"
-                  : precision_.recipe() == v1::PrecisionSpec::BLOCK ? "block"
-                                                                    : std::to_string(precision_.recipe()));
+    problems_.add("precision.recipe", "{}: this version has current and delayed",
+                  precision_.recipe() == v1::PrecisionSpec::BLOCK ? "block" : std::to_string(precision_.recipe()));
+  }
+
+  void only_delayed(const char* what) {
+    const auto refuse = [&](bool is_set, const char* field) {
+      if (is_set) problems_.add(std::string("precision.") + field, "goes with {} only; leave it out", what);
+    };
+    refuse(precision_.fp8_history() != 0, "fp8_history");
+    refuse(precision_.fp8_amax() != v1::PrecisionSpec::AMAX_UNSPECIFIED, "fp8_amax");
+    refuse(precision_.fp8_margin() != 0, "fp8_margin");
+  }
+
+  void delayed() {
+    if (precision_.fp8_history() == 0) precision_.set_fp8_history(kDefaultHistory);
+    if (precision_.fp8_amax() == v1::PrecisionSpec::AMAX_UNSPECIFIED) precision_.set_fp8_amax(v1::PrecisionSpec::MAX);
+    const auto at_most = [&](const char* field, uint32_t value, uint32_t most) {
+      if (value > most) problems_.add(std::string("precision.") + field, "{}: at most {}", value, most);
+    };
+    at_most("fp8_history", precision_.fp8_history(), kMostHistory);
+    at_most("fp8_margin", precision_.fp8_margin(), kMostMargin);
   }
 
   // Of what each rank multiplies.

@@ -1,5 +1,6 @@
 #include "worker/plan/run_shape.h"
 
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -39,9 +40,16 @@ double head_in_layers(const v1::JobSpec& spec) {
 
 model::Fp8 fp8_of(const v1::JobSpec& spec) {
   const bool hybrid = spec.precision().fp8_gradients() == v1::PrecisionSpec::E5M2;
-  return {.layers = fp8_layers(spec),
-          .gradients = hybrid ? DType::kF8E5M2 : DType::kF8E4M3,
-          .fast_forward = spec.precision().fp8_fast_accumulation()};
+  model::Fp8 fp8{.layers = fp8_layers(spec),
+                 .gradients = hybrid ? DType::kF8E5M2 : DType::kF8E4M3,
+                 .fast_forward = spec.precision().fp8_fast_accumulation()};
+  if (spec.precision().compute() == v1::FP8 && spec.precision().recipe() == v1::PrecisionSpec::DELAYED) {
+    fp8.delayed = {.entries = spec.precision().fp8_history(),
+                   .products = model::layer_products(spec.model()),
+                   .newest = spec.precision().fp8_amax() == v1::PrecisionSpec::MOST_RECENT,
+                   .margin = std::exp2(static_cast<float>(spec.precision().fp8_margin()))};
+  }
+  return fp8;
 }
 
 // Pairs of pipeline ranks between which a schedule sends, either way.

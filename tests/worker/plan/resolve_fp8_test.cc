@@ -60,10 +60,28 @@ TEST(ResolveFp8, LayersCanBeKept) {
 
 TEST(ResolveFp8, RecipesThatAreNotThereAreRefused) {
   v1::JobSpec spec = fp8_spec();
-  spec.mutable_precision()->set_recipe(v1::PrecisionSpec::DELAYED);
-  EXPECT_THAT(texts(spec), ElementsAre("spec.precision.recipe: delayed: this version has current only"));
   spec.mutable_precision()->set_recipe(v1::PrecisionSpec::BLOCK);
-  EXPECT_THAT(texts(spec), ElementsAre("spec.precision.recipe: block: this version has current only"));
+  EXPECT_THAT(texts(spec), ElementsAre("spec.precision.recipe: block: this version has current and delayed"));
+}
+
+TEST(ResolveFp8, DelayedScalesHaveAHistory) {
+  v1::JobSpec spec = fp8_spec();
+  v1::PrecisionSpec& precision = *spec.mutable_precision();
+  precision.set_recipe(v1::PrecisionSpec::DELAYED);
+  for (int time = 0; time < 2; ++time) {
+    EXPECT_THAT(resolve(spec, v1::ResourceSpec::CPU), IsEmpty());
+    EXPECT_EQ(precision.fp8_history(), 1024u);
+    EXPECT_EQ(precision.fp8_amax(), v1::PrecisionSpec::MAX);
+    EXPECT_EQ(precision.fp8_margin(), 0u);
+  }
+  precision.set_fp8_history(65537);
+  precision.set_fp8_margin(9);
+  EXPECT_THAT(texts(spec), ElementsAre("spec.precision.fp8_history: 65537: at most 65536",
+                                       "spec.precision.fp8_margin: 9: at most 8"));
+  precision.set_recipe(v1::PrecisionSpec::CURRENT);
+  EXPECT_THAT(texts(spec),
+              ElementsAre(HasSubstr("precision.fp8_history: goes with recipe delayed only"),
+                          HasSubstr("precision.fp8_amax"), HasSubstr("precision.fp8_margin")));
 }
 
 TEST(ResolveFp8, OtherPrecisionsHaveNoneOfIt) {

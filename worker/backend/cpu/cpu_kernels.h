@@ -26,8 +26,10 @@ class CpuKernels final : public Kernels {
   absl::Status linear_wgrad(Stream&, In dy, In x, bool accumulate, InOut dweight, InOut dbias) override;
   absl::Status column_sums(Stream&, In x, InOut sums) override;
 
-  absl::Status amax(Stream&, In x, Out amax) override;
-  absl::Status quantize(Stream&, In x, In amax, Out rows, Out columns, Out inverse_scale) override;
+  absl::Status amax(Stream&, In x, In known, Out amax) override;
+  absl::Status quantize(Stream&, In x, In amax, Out rows, Out columns, Out inverse_scale, InOut seen) override;
+  absl::Status history_amax(Stream&, In history, bool newest, float margin, Out amax) override;
+  absl::Status push_history(Stream&, In amax, InOut history) override;
   absl::Status fp8_product(Stream&, In a, In a_inverse, In b, In b_inverse, In bias, bool fast, Out y) override;
   absl::Status fp8_wgrad(Stream&, In a, In a_inverse, In b, In b_inverse, bool accumulate, InOut dweight) override;
 

@@ -2,6 +2,8 @@
 #include "worker/backend/fp8.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "worker/backend/check.h"
 #include "worker/backend/cpu/cpu_kernels.h"
@@ -23,9 +25,10 @@ TELAR_SIMD int32_t greatest_magnitude(const T* x, int64_t n) {
   return greatest;
 }
 
+// An infinity times 0 is NaN; whatever else is not changed by it.
 template <typename T, typename Q>
 TELAR_SIMD void quantize_row(const T* x, float scale, Q* q, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) store(load(x[i]) * scale, q[i]);
+  for (int64_t i = 0; i < n; ++i) store(load(x[i]) * scale + load(x[i]) * 0.0f, q[i]);
 }
 
 template <typename Q>
@@ -70,8 +73,12 @@ Product product_of(const In& a, const In& a_inverse, const In& b, const In& b_in
 
 }  // namespace
 
-absl::Status CpuKernels::amax(Stream&, In x, Out amax) {
-  if (absl::Status status = check_amax(x, amax); !status.ok()) return status;
+absl::Status CpuKernels::amax(Stream&, In x, In known, Out amax) {
+  if (absl::Status status = check_amax(x, known, amax); !status.ok()) return status;
+  if (!known.absent() && *known.as<float>() > 0) {
+    *amax.as<float>() = *known.as<float>();
+    return absl::OkStatus();
+  }
   const int64_t pieces = (x.elements() + kElementPiece - 1) / kElementPiece;
   int32_t* partials = scratch<int32_t>(Scratch::kPartials, pieces);
   with_type(x.dtype, [&](auto type) {
@@ -84,24 +91,51 @@ absl::Status CpuKernels::amax(Stream&, In x, Out amax) {
   return absl::OkStatus();
 }
 
-absl::Status CpuKernels::quantize(Stream&, In x, In amax, Out rows, Out columns, Out inverse_scale) {
-  if (absl::Status status = check_quantize(x, amax, rows, columns, inverse_scale); !status.ok()) return status;
+absl::Status CpuKernels::quantize(Stream&, In x, In amax, Out rows, Out columns, Out inverse_scale, InOut seen) {
+  if (absl::Status status = check_quantize(x, amax, rows, columns, inverse_scale, seen); !status.ok()) return status;
   const DType dtype = rows.absent() ? columns.dtype : rows.dtype;
   const float scale = fp8_scale(*amax.as<float>(), dtype);
   *inverse_scale.as<float>() = 1.0f / scale;
-  const int64_t height = x.rows(), width = x.cols();
+  const int64_t height = x.rows(), width = x.cols(), pieces = (height + kRowPiece - 1) / kRowPiece;
+  int32_t* greatest = seen.absent() ? nullptr : scratch<int32_t>(Scratch::kPartials, pieces);
   with_type(x.dtype, [&](auto type) {
     using T = decltype(type);
     with_fp8_type(dtype, [&](auto quantized) {
       using Q = decltype(quantized);
       parallel_pieces(height, kRowPiece, [&](int64_t first, int64_t last) {
         const int64_t n = (last - first) * width;
+        if (greatest != nullptr) greatest[first / kRowPiece] = greatest_magnitude(x.as<T>() + first * width, n);
         Q* to = rows.absent() ? scratch<Q>(Scratch::kRows, n) : rows.as<Q>() + first * width;
         quantize_row(x.as<T>() + first * width, scale, to, n);
         if (!columns.absent()) transpose_rows(to, first, last, height, width, columns.as<Q>());
       });
     });
   });
+  if (greatest == nullptr) return absl::OkStatus();
+  const float found = std::bit_cast<float>(*std::max_element(greatest, greatest + pieces));
+  const float orderly = std::isnan(found) ? std::numeric_limits<float>::infinity() : found;
+  *seen.as<float>() = std::max(*seen.as<float>(), orderly);
+  return absl::OkStatus();
+}
+
+absl::Status CpuKernels::history_amax(Stream&, In history, bool newest, float margin, Out amax) {
+  if (absl::Status status = check_history_amax(history, amax); !status.ok()) return status;
+  for (int64_t n = 0; n < history.rows(); ++n) {
+    const float* row = history.as<float>() + n * history.cols();
+    amax.as<float>()[n] = margin * (newest ? row[0] : *std::max_element(row, row + history.cols()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CpuKernels::push_history(Stream&, In amax, InOut history) {
+  if (absl::Status status = check_push_history(amax, history); !status.ok()) return status;
+  for (int64_t n = 0; n < history.rows(); ++n) {
+    const float newest = amax.as<float>()[n];
+    float* row = history.as<float>() + n * history.cols();
+    if (!std::isfinite(newest)) continue;
+    std::copy_backward(row, row + history.cols() - 1, row + history.cols());
+    row[0] = newest;
+  }
   return absl::OkStatus();
 }
 

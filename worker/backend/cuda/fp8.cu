@@ -15,10 +15,14 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Grid-stride over packs, kLoads of them under way at a time.
+// Grid-stride over packs, kLoads of them under way at a time. `known` may be null.
 template <bool kVector, typename T>
-__global__ void __launch_bounds__(kThreads) amax_kernel(const T* x, int64_t elements, float* amax) {
+__global__ void __launch_bounds__(kThreads) amax_kernel(const T* x, int64_t elements, const float* known, float* amax) {
   constexpr int kN = kPackSize<T>, kLoads = 4;
+  if (known != nullptr && *known > 0) {  // The same for all threads.
+    if (blockIdx.x == 0 && threadIdx.x == 0) *amax = *known;
+    return;
+  }
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads * kN;
   Greatest<T> greatest;
   for (int64_t at = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kN; at < elements;
@@ -41,10 +45,13 @@ constexpr int kTile = 128, kRun = 8, kEach = 4;
 constexpr int kWords = kTile / kEach;  // Of a column.
 static_assert(kThreads / 8 * kEach == kTile && 2 * 8 * kRun == kTile);
 
+// An infinity times 0 is NaN; whatever else is not changed by it.
+__device__ inline float scaled(float value, float scale) { return fmaf(value, scale, value * 0.0f); }
+
 __device__ inline uint32_t four_bytes(const float (&values)[kRun], int first, float scale,
                                       __nv_fp8_interpretation_t to) {
-  const float2 low = {values[first] * scale, values[first + 1] * scale};
-  const float2 high = {values[first + 2] * scale, values[first + 3] * scale};
+  const float2 low = {scaled(values[first], scale), scaled(values[first + 1], scale)};
+  const float2 high = {scaled(values[first + 2], scale), scaled(values[first + 3], scale)};
   return __nv_cvt_float2_to_fp8x2(low, __NV_SATFINITE, to) |
          static_cast<uint32_t>(__nv_cvt_float2_to_fp8x2(high, __NV_SATFINITE, to)) << 16;
 }
@@ -90,11 +97,11 @@ __device__ inline TilePlace tile_of(unsigned block, unsigned column_tiles, unsig
   return {first + of_band % width, of_band / width};
 }
 
-// `rows` and `columns` may be null.
+// `rows`, `columns` and `seen` may be null.
 template <bool kVector, DType kTo, typename T>
 __global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 4 : 2)
     quantize_kernel(const T* x, const float* amax, int64_t height, int64_t width, unsigned column_tiles,
-                    unsigned row_tiles, uint8_t* rows, uint8_t* columns, float* inverse_scale) {
+                    unsigned row_tiles, uint8_t* rows, uint8_t* columns, float* inverse_scale, float* seen) {
   constexpr auto kInterpretation = kTo == DType::kF8E4M3 ? __NV_E4M3 : __NV_E5M2;
   __shared__ __align__(16) uint32_t tile[kTile][kWords];
   const int run = threadIdx.x % 8, group = threadIdx.x / 8;
@@ -109,6 +116,15 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 4 : 2)
       const int64_t at = first_column + half * (kTile / 2) + run * kRun;
       packs[half][r] = load_pack<kVector, kRun>(x + row * width, at, row < height ? width : 0);
     }
+  }
+  if (seen != nullptr) {
+    Greatest<T> greatest;
+#pragma unroll
+    for (int r = 0; r < kEach; ++r) {
+      greatest.take(packs[0][r]);
+      greatest.take(packs[1][r]);
+    }
+    greatest.publish(seen, 0x7f800000u);
   }
   const float scale = fp8_scale(*amax, kTo);
   if (blockIdx.x == 0 && threadIdx.x == 0) *inverse_scale = 1.0f / scale;
@@ -151,14 +167,44 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 4 : 2)
   }
 }
 
+// --- Histories: a block has a row --------------------------------------------------------------------------------
+
+__global__ void __launch_bounds__(kThreads)
+    history_amax_kernel(const float* history, int64_t looked_at, int64_t length, float margin, float* amax) {
+  __shared__ uint32_t of_warps[kThreads / 32];
+  const float* row = history + blockIdx.x * length;
+  uint32_t greatest = 0;  // What is not negative is ordered as its bits are.
+  for (int64_t i = threadIdx.x; i < looked_at; i += kThreads) greatest = max(greatest, __float_as_uint(row[i]));
+  greatest = __reduce_max_sync(0xffffffffu, greatest);
+  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = greatest;
+  __syncthreads();
+  if (threadIdx.x >= 32) return;
+  greatest = __reduce_max_sync(0xffffffffu, threadIdx.x < kThreads / 32 ? of_warps[threadIdx.x] : 0);
+  if (threadIdx.x == 0) amax[blockIdx.x] = margin * __uint_as_float(greatest);
+}
+
+// From the end on, kThreads entries at a time: all are read before any is written.
+__global__ void __launch_bounds__(kThreads) push_history_kernel(const float* amax, int64_t length, float* history) {
+  float* row = history + blockIdx.x * length;
+  const float newest = amax[blockIdx.x];
+  if (!isfinite(newest)) return;
+  for (int64_t end = length; end > 0; end -= kThreads) {
+    const int64_t i = end - kThreads + threadIdx.x;
+    const float value = i > 0 ? row[i - 1] : newest;
+    __syncthreads();
+    if (i >= 0) row[i] = value;
+    __syncthreads();
+  }
+}
+
 bool is_aligned(const View& view, uintptr_t bytes) {
   return view.absent() || reinterpret_cast<uintptr_t>(view.data) % bytes == 0;
 }
 
 }  // namespace
 
-absl::Status CudaKernels::amax(Stream& stream, In x, Out amax) {
-  if (absl::Status status = check_amax(x, amax); !status.ok()) return status;
+absl::Status CudaKernels::amax(Stream& stream, In x, In known, Out amax) {
+  if (absl::Status status = check_amax(x, known, amax); !status.ok()) return status;
   const cudaStream_t on = handle_of(stream);
   if (absl::Status status = to_status(clear_greatest(on, amax), "amax"); !status.ok()) return status;
   with_type(x.dtype, [&](auto type) {
@@ -167,14 +213,16 @@ absl::Status CudaKernels::amax(Stream& stream, In x, Out amax) {
     const T* from = source<T>(x);
     const auto blocks = static_cast<unsigned>(std::min(kBlocks, ceil_div(x.elements(), kOfBlock)));
     with_bool(x.elements() % kPackSize<T> == 0 && fits_packs<kPackSize<T>>(from), [&](auto vector) {
-      amax_kernel<vector.value><<<blocks, kThreads, 0, on>>>(from, x.elements(), target<float>(amax));
+      amax_kernel<vector.value><<<blocks, kThreads, 0, on>>>(from, x.elements(), source<float>(known),
+                                                               target<float>(amax));
     });
   });
   return to_status(cudaGetLastError(), "amax");
 }
 
-absl::Status CudaKernels::quantize(Stream& stream, In x, In amax, Out rows, Out columns, Out inverse_scale) {
-  if (absl::Status status = check_quantize(x, amax, rows, columns, inverse_scale); !status.ok()) return status;
+absl::Status CudaKernels::quantize(Stream& stream, In x, In amax, Out rows, Out columns, Out inverse_scale,
+                                   InOut seen) {
+  if (absl::Status status = check_quantize(x, amax, rows, columns, inverse_scale, seen); !status.ok()) return status;
   const int64_t height = x.rows(), width = x.cols(), column_tiles = ceil_div(width, kTile);
   const int64_t row_tiles = ceil_div(height, kTile);
   const auto blocks = static_cast<unsigned>(column_tiles * row_tiles);
@@ -188,7 +236,8 @@ absl::Status CudaKernels::quantize(Stream& stream, In x, In amax, Out rows, Out 
         kernel<<<blocks, kThreads, 0, handle_of(stream)>>>(source<T>(x), source<float>(amax), height, width,
                                                            static_cast<unsigned>(column_tiles),
                                                            static_cast<unsigned>(row_tiles), target<uint8_t>(rows),
-                                                           target<uint8_t>(columns), target<float>(inverse_scale));
+                                                           target<uint8_t>(columns), target<float>(inverse_scale),
+                                                           target<float>(seen));
       };
       if (is_e4m3) {
         launch(quantize_kernel<vector.value, DType::kF8E4M3, T>);
@@ -198,6 +247,21 @@ absl::Status CudaKernels::quantize(Stream& stream, In x, In amax, Out rows, Out 
     });
   });
   return to_status(cudaGetLastError(), "quantize");
+}
+
+absl::Status CudaKernels::history_amax(Stream& stream, In history, bool newest, float margin, Out amax) {
+  if (absl::Status status = check_history_amax(history, amax); !status.ok()) return status;
+  const auto rows = static_cast<unsigned>(history.rows());
+  history_amax_kernel<<<rows, kThreads, 0, handle_of(stream)>>>(source<float>(history), newest ? 1 : history.cols(),
+                                                               history.cols(), margin, target<float>(amax));
+  return to_status(cudaGetLastError(), "history_amax");
+}
+
+absl::Status CudaKernels::push_history(Stream& stream, In amax, InOut history) {
+  if (absl::Status status = check_push_history(amax, history); !status.ok()) return status;
+  push_history_kernel<<<static_cast<unsigned>(history.rows()), kThreads, 0, handle_of(stream)>>>(
+      source<float>(amax), history.cols(), target<float>(history));
+  return to_status(cudaGetLastError(), "push_history");
 }
 
 }  // namespace telar::backend::cuda
