@@ -287,7 +287,34 @@ absl::Status check_quantize(In x, In amax, Out rows, Out columns, Out inverse_sc
   return check.vector("inverse_scale", inverse_scale, kF32, 1).optional_vector("seen", seen, kF32, 1).status();
 }
 
+absl::Status check_quantize_blocks(In x, bool square, Out rows, Out rows_inverse, Out columns, Out columns_inverse) {
+  Check check("quantize_blocks");
+  check.matrix("x", x, kFloat, -1, -1);
+  check.rule(!rows.absent() || !columns.absent(), "rows", std::string_view("nothing"), "rows, columns or both");
+  const auto copy = [&](const char* name, const Out& q, const char* inverse_name, const Out& inverse, int64_t height,
+                        int64_t width) {
+    check.rule(q.absent() == inverse.absent(), inverse_name, std::string_view(inverse.absent() ? "nothing" : "a tensor"),
+               q.absent() ? "nothing, as its copy is absent" : "a tensor");
+    if (q.absent() || inverse.absent()) return;
+    const Shape shape = fp8_inverse_shape(square ? Fp8Scaled::kSquares : Fp8Scaled::kRuns, height, width);
+    check.matrix(name, q, kFp8, height, width).matrix(inverse_name, inverse, kF32, shape[0], shape[1]);
+  };
+  copy("rows", rows, "rows_inverse", rows_inverse, rows_of(x), cols_of(x));
+  copy("columns", columns, "columns_inverse", columns_inverse, cols_of(x), rows_of(x));
+  if (!rows.absent() && !columns.absent()) check.same_type("columns", columns, "rows", rows);
+  return check.status();
+}
+
 namespace {
+
+// What has not the shape of any blocks is one number.
+void check_inverse(Check& check, const char* name, const In& q, const In& inverse) {
+  if (fp8_scaled(q, inverse) == Fp8Scaled::kWhole) {
+    check.vector(name, inverse, kF32, 1);
+  } else {
+    check.matrix(name, inverse, kF32, -1, -1);
+  }
+}
 
 void check_scaled(Check& check, const In& a, const In& a_inverse, const In& b, const In& b_inverse) {
   const std::string multiple = absl::StrCat("a multiple of ", kFp8Multiple);
@@ -296,8 +323,12 @@ void check_scaled(Check& check, const In& a, const In& a_inverse, const In& b, c
       .rule(a.dtype != DType::kF8E5M2 || b.dtype != DType::kF8E5M2, "b", name_of(b.dtype), "f8e4m3 beside f8e5m2 as a")
       .rule(cols_of(a) % kFp8Multiple == 0, "a", cols_of(a), absl::StrCat("columns that are ", multiple))
       .rule(rows_of(b) % kFp8Multiple == 0, "b", rows_of(b), absl::StrCat("rows that are ", multiple))
-      .vector("a_inverse", a_inverse, kF32, 1)
-      .vector("b_inverse", b_inverse, kF32, 1);
+      .rule(fp8_scaled(a, a_inverse) != Fp8Scaled::kSquares, "a_inverse", a_inverse.shape.to_string(),
+            "[1], or of runs of 128 along rows")
+      .rule((fp8_scaled(a, a_inverse) == Fp8Scaled::kWhole) == (fp8_scaled(b, b_inverse) == Fp8Scaled::kWhole),
+            "b_inverse", b_inverse.shape.to_string(), "blocks beside blocks as a_inverse, or [1] beside [1]");
+  check_inverse(check, "a_inverse", a, a_inverse);
+  check_inverse(check, "b_inverse", b, b_inverse);
 }
 
 }  // namespace

@@ -141,8 +141,13 @@ class Kernels {
   virtual absl::Status history_amax(Stream&, In history, bool newest, float margin, Out amax) = 0;
   // Each finite amax[n] goes in front of row n of history [N, L], whose last entry falls out; the other rows stay.
   virtual absl::Status push_history(Stream&, In amax, InOut history) = 0;
-  // y[M, N] = a[M, R] b[N, R]^T a_inverse[0] b_inverse[0] + bias[N] (unless absent). a, b: FP8, not both E5M2; y: bf16
-  // or f32; bias: bf16. N and R are multiples of 16. `fast`: tensor cores may keep sums in fewer bits than f32 has.
+  // As quantize(), but each copy in blocks of 128, each by its own greatest magnitude of now: runs along the copy's rows
+  // or, if `square`, squares, which both copies have alike. Inverse scales as fp8.h says, absent where the copy is.
+  virtual absl::Status quantize_blocks(Stream&, In x, bool square, Out rows, Out rows_inverse, Out columns,
+                                       Out columns_inverse) = 0;
+  // y[M, N] = a[M, R] b[N, R]^T + bias[N] (unless absent), each operand times its inverse scales (see fp8.h): of both as
+  // a whole, or of both in blocks, a's in runs. a, b: FP8, not both E5M2; y: bf16 or f32; bias: bf16. N and R are
+  // multiples of 16. `fast`: tensor cores may keep sums in fewer bits than f32 has, but with blocks.
   virtual absl::Status fp8_product(Stream&, In a, In a_inverse, In b, In b_inverse, In bias, bool fast, Out y) = 0;
   // The same into dweight[M, N] in f32, never fast, added to what it holds if `accumulate`; else that is not looked at.
   virtual absl::Status fp8_wgrad(Stream&, In a, In a_inverse, In b, In b_inverse, bool accumulate, InOut dweight) = 0;

@@ -47,7 +47,9 @@ class Linear {
   // Whether backward() reads x; else it reads what for_each_kept() visits.
   bool reads_input(const Recorder& recorder) const { return !keeps_input(recorder); }
   void for_each_kept(const Recorder& recorder, const TensorVisitor& visit) {
-    if (keeps_input(recorder)) visit(input_.columns);
+    if (!keeps_input(recorder)) return;
+    visit(input_.columns);
+    if (recorder.scales->are_in_blocks()) visit(input_.columns_inverse);
   }
   // For whoever accumulates the bias's gradient elsewhere. Undefined without a bias.
   engine::Tensor bias_grad(const Recorder& recorder) const;
@@ -63,12 +65,16 @@ class Linear {
   // `ungathered`: the split with which the tensor is not gathered.
   engine::Tensor amax_tensor(const Recorder& recorder, const std::string& name, Split ungathered) const {
     const bool is_whole = recorder.tensor_size() == 1 || split_ == ungathered;
-    const bool is_read = recorder.fp8 != nullptr && is_whole && !recorder.scales->are_delayed();
+    const bool is_read = recorder.fp8 != nullptr && is_whole && recorder.scales->are_current();
     return is_read ? parallel::amax_tensor(recorder.program, name) : engine::Tensor();
   }
   engine::Tensor fp8_forward(const Recorder& recorder, engine::Tensor x, engine::Tensor x_amax);
   engine::Tensor fp8_backward(const Recorder& recorder, engine::Tensor x, engine::Tensor dy, bool with_bias,
                               engine::Tensor dy_amax) const;
+  // y = x W^T of one micro-batch, both with rows along the sums.
+  void fp8_product(const Recorder& recorder, const std::string& name, const parallel::Quantized& x,
+                   engine::Tensor weight, engine::Tensor weight_inverse, engine::Tensor bias, bool fast,
+                   engine::Tensor y) const;
   void fp8_weight_gradient(const Recorder& recorder, const parallel::Quantized& x, const parallel::Quantized& dy,
                            engine::Tensor dy_of_bias) const;
 

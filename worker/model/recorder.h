@@ -28,7 +28,8 @@ struct Fp8 {
   std::vector<bool> layers;                          // Of the model: which do.
   engine::DType gradients = engine::DType::kF8E5M2;  // Of what flows back.
   bool fast_forward = true;                          // See Kernels::fp8_product; the backward's never are.
-  parallel::Delayed delayed;                         // Without entries: scales are current.
+  bool blocks = false;                               // Scaled in blocks.
+  parallel::Delayed delayed;                         // Without entries: scales are not delayed.
 };
 
 struct Recorder {

@@ -1,7 +1,5 @@
 #include "worker/parallel/fp8_scales.h"
 
-#include "worker/parallel/quantized.h"
-
 namespace telar::parallel {
 
 using backend::Kernels;
@@ -29,10 +27,19 @@ Tensor Fp8Scales::entry(Tensor of_all, const std::string& product, Operand opera
 
 Tensor Fp8Scales::amax(const std::string& name, const std::string& product, Operand operand, Tensor x,
                        Tensor found) const {
-  if (found.defined()) return found;
+  if (found.defined() || are_in_blocks()) return found;
   const Tensor amax = amax_tensor(program_, name);
   program_.record(name + ".amax", &Kernels::amax, x.in(), entry(known_, product, operand).in(), amax.out());
   return amax;
+}
+
+Quantized Fp8Scales::quantize(const std::string& name, const std::string& product, Operand operand, Tensor x,
+                              Tensor amax, DType dtype, Copies copies, bool again) const {
+  const bool is_weight = operand == Operand::kWeight;
+  const MemoryClass memory_class = is_weight ? MemoryClass::kWeights : MemoryClass::kActivations;
+  if (are_in_blocks()) return record_quantize_blocks(program_, name, x, is_weight, dtype, copies, memory_class);
+  const Tensor seen = again ? Tensor() : entry(seen_, product, operand);
+  return record_quantize(program_, name, x, {amax, seen}, dtype, copies, memory_class);
 }
 
 void Fp8Scales::push() const {

@@ -4,7 +4,8 @@
 // that the tensor of the same place had in earlier steps, which the run keeps: a row of the history for each, the
 // newest first. What a step's tensors have is seen in passing when they are quantised, over all micro-batches and, as
 // one reduction, all ranks; so all ranks have the history of all tensors, alike. Where it knows nothing yet, as in a
-// run's first step, the magnitude is looked for as in `current`.
+// run's first step, the magnitude is looked for as in `current`. Blocks: runs of 128 elements along a product's sums, of
+// weights squares of 128, are each scaled as a tensor is in `current`.
 #pragma once
 
 #include <string>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "worker/engine/program.h"
+#include "worker/parallel/quantized.h"
 
 namespace telar::parallel {
 
@@ -30,19 +32,24 @@ struct Delayed {
 
 class Fp8Scales {
  public:
-  // Current.
-  explicit Fp8Scales(engine::Program& program) : program_(program) {}
+  enum class Recipe : uint8_t { kCurrent, kBlocks };
+  explicit Fp8Scales(engine::Program& program, Recipe recipe = Recipe::kCurrent)
+      : program_(program), blocks_(recipe == Recipe::kBlocks) {}
   // Delayed. `history`: f32, delayed.history(), read by what is recorded here. `observes`: of a step, which calls
   // push().
   Fp8Scales(engine::Program& program, const Delayed& delayed, engine::Tensor history, bool observes);
 
-  // Nobody looks for what is in a tensor but who quantises it.
   bool are_delayed() const { return history_.defined(); }
-  // f32 [1]: what to quantise x by. `name`: of the tensor x; `found`: its greatest magnitude, where somebody has it.
+  bool are_in_blocks() const { return blocks_; }
+  // Whether a tensor's greatest magnitude is looked for in each step, so that it helps who writes it finds it.
+  bool are_current() const { return !are_delayed() && !are_in_blocks(); }
+  // f32 [1]: what to quantise x by; undefined with blocks. `name`: of the tensor x; `found`: its greatest magnitude,
+  // where somebody has it.
   engine::Tensor amax(const std::string& name, const std::string& product, Operand operand, engine::Tensor x,
                       engine::Tensor found = {}) const;
-  // f32 [1], undefined if nobody wants to know: see Kernels::quantize.
-  engine::Tensor seen(const std::string& product, Operand operand) const { return entry(seen_, product, operand); }
+  // `amax`: what amax() gave, of x or, where ranks scale alike, of more. `again`: the same values were quantised before.
+  Quantized quantize(const std::string& name, const std::string& product, Operand operand, engine::Tensor x,
+                     engine::Tensor amax, engine::DType dtype, Copies copies, bool again = false) const;
   // f32 [rows]: of all this rank's tensors, what was seen. Undefined if nobody wants to know.
   engine::Tensor all_seen() const { return seen_; }
   // Behind the last op that quantises, and what makes all_seen() the ranks' greatest.
@@ -52,6 +59,7 @@ class Fp8Scales {
   engine::Tensor entry(engine::Tensor of_all, const std::string& product, Operand operand) const;
 
   engine::Program& program_;
+  bool blocks_ = false;
   engine::Tensor history_, known_, seen_;
   std::unordered_map<std::string, int64_t> rows_;  // Of a product's first operand.
 };

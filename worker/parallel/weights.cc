@@ -37,11 +37,15 @@ Quantized Weights::quantized(const std::string& product, const Fp8Scales& scales
   if (!own.amax.defined()) own.amax = scales.amax(name, product, Operand::kWeight, weight);
   const Copies lacking = !lacks_columns ? Copies::kRows : lacks_rows ? Copies::kBoth : Copies::kColumns;
   const Quantized more =
-      record_quantize(program_, name, weight, {own.amax, scales.seen(product, Operand::kWeight)},
-                      engine::DType::kF8E4M3, lacking, engine::MemoryClass::kWeights);
-  if (lacks_rows) own.made.rows = more.rows;
-  if (lacks_columns) own.made.columns = more.columns;
-  own.made.inverse_scale = more.inverse_scale;
+      scales.quantize(name, product, Operand::kWeight, weight, own.amax, engine::DType::kF8E4M3, lacking);
+  if (lacks_rows) {
+    own.made.rows = more.rows;
+    own.made.rows_inverse = more.rows_inverse;
+  }
+  if (lacks_columns) {
+    own.made.columns = more.columns;
+    own.made.columns_inverse = more.columns_inverse;
+  }
   return own.made;
 }
 

@@ -33,6 +33,7 @@ void count_valid(Program& program, const RunShape& shape, Tensor targets, Tensor
 }
 
 parallel::Fp8Scales fp8_scales(Program& program, const RunShape& shape, Tensor history, bool observes) {
+  if (shape.fp8.blocks) return parallel::Fp8Scales(program, parallel::Fp8Scales::Recipe::kBlocks);
   if (!shape.scales_are_delayed()) return parallel::Fp8Scales(program);
   return parallel::Fp8Scales(program, shape.fp8.delayed, history, observes);
 }

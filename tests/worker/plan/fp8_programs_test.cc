@@ -68,6 +68,40 @@ TEST(Fp8Programs, EachWeightIsQuantisedOnceAStepAndAllElseOnceAMicroBatch) {
   }
 }
 
+TEST(Fp8Programs, DelayedScalesNeedNoPassOfTheirOwn) {
+  v1::JobSpec spec = fp8_job();
+  spec.mutable_precision()->set_recipe(v1::PrecisionSpec::DELAYED);
+  const RunShape run = fp8_shape(spec);
+  const auto train = record_train(run);
+  ASSERT_TRUE(engine::plan(train->program).ok());
+  // x, and what is known of it: then nobody reads x.
+  for (const Op* op : ops_calling(train->program, &Kernels::amax)) EXPECT_EQ(op->accesses.size(), 3u) << op->name;
+  for (const Op* op : ops_calling(train->program, &Kernels::quantize)) {
+    const engine::Access& seen = op->accesses.back();
+    EXPECT_TRUE(seen.reads() && seen.writes()) << op->name << " sees nothing";
+  }
+  EXPECT_EQ(ops_calling(train->program, &Kernels::push_history).size(), 1u);
+  EXPECT_EQ(train->step_state.elements(), backend::kStepStates + kDepth * kProducts * 3 * 1024);
+  const auto eval = record_eval(run);
+  EXPECT_EQ(ops_calling(eval->program, &Kernels::history_amax).size(), 1u);
+  EXPECT_TRUE(ops_calling(eval->program, &Kernels::push_history).empty());
+  for (const Op* op : ops_calling(eval->program, &Kernels::quantize)) EXPECT_EQ(op->accesses.size(), 4u) << op->name;
+}
+
+TEST(Fp8Programs, BlocksNeedNoGreatestMagnitudes) {
+  v1::JobSpec spec = fp8_job();
+  spec.mutable_precision()->set_recipe(v1::PrecisionSpec::BLOCK);
+  const auto train = record_train(fp8_shape(spec));
+  ASSERT_TRUE(engine::plan(train->program).ok());
+  EXPECT_TRUE(ops_calling(train->program, &Kernels::amax).empty());
+  EXPECT_EQ(ops_calling(train->program, &Kernels::quantize_blocks, ".weight.quantize").size(), kDepth * kProducts);
+  EXPECT_EQ(ops_calling(train->program, &Kernels::quantize_blocks).size(),
+            (1 + 2 * kRounds) * size_t{kDepth} * kProducts);
+  for (const Op* product : ops_calling(train->program, &Kernels::fp8_product)) {
+    EXPECT_EQ(product->switches, "0") << product->name;  // Not fast.
+  }
+}
+
 TEST(Fp8Programs, WithZeroThreeWeightsAreQuantisedBehindTheirGather) {
   const auto train = record_train(fp8_shape(fp8_job(2, 3)));
   ASSERT_TRUE(engine::plan(train->program).ok());
@@ -137,6 +171,12 @@ TEST(Fp8Programs, DevicesWithoutFp8AreRefused) {
   device.multiplies_fp8 = true;
   EXPECT_TRUE(check_device(fp8_shape(fp8_job()), device).ok());
   v1::JobSpec bf16 = fp8_job();
+  v1::JobSpec blocks = fp8_job();
+  blocks.mutable_precision()->set_recipe(v1::PrecisionSpec::BLOCK);
+  EXPECT_THAT(std::string(check_device(fp8_shape(blocks), device).message()),
+              ::testing::HasSubstr("spec.precision.recipe: block needs a GPU of compute capability 9.0"));
+  device.multiplies_fp8_blocks = true;
+  EXPECT_TRUE(check_device(fp8_shape(blocks), device).ok());
   bf16.mutable_precision()->set_compute(v1::BF16);
   device.multiplies_fp8 = false;
   EXPECT_TRUE(check_device(fp8_shape(bf16), device).ok());

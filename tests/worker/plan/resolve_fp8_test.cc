@@ -58,10 +58,25 @@ TEST(ResolveFp8, LayersCanBeKept) {
                                        HasSubstr("'2x'"), HasSubstr("''"), HasSubstr("'middle'")));
 }
 
-TEST(ResolveFp8, RecipesThatAreNotThereAreRefused) {
+TEST(ResolveFp8, BlocksAreWhole) {
   v1::JobSpec spec = fp8_spec();
   spec.mutable_precision()->set_recipe(v1::PrecisionSpec::BLOCK);
-  EXPECT_THAT(texts(spec), ElementsAre("spec.precision.recipe: block: this version has current and delayed"));
+  EXPECT_THAT(texts(spec), ElementsAre(HasSubstr("hidden = 64 is not a multiple of 128, as precision.recipe block needs; "
+                                                 "use 128, or recipe current"),
+                                       HasSubstr("head_dim * heads = 64"), HasSubstr("micro * sequence_length = 32")));
+  v1::ModelSpec& model = *spec.mutable_model();
+  model.set_hidden(128);
+  model.set_heads(8);
+  model.set_kv_heads(4);
+  model.set_head_dim(16);
+  spec.mutable_batch()->set_micro(4);
+  for (int time = 0; time < 2; ++time) {
+    EXPECT_THAT(resolve(spec, v1::ResourceSpec::GPU), IsEmpty());
+    EXPECT_EQ(spec.precision().fp8_gradients(), v1::PrecisionSpec::E4M3);
+    EXPECT_FALSE(spec.precision().fp8_fast_accumulation());
+  }
+  spec.mutable_precision()->set_fp8_fast_accumulation(true);
+  EXPECT_THAT(texts(spec), ElementsAre(HasSubstr("spec.precision.fp8_fast_accumulation: true: recipe block")));
 }
 
 TEST(ResolveFp8, DelayedScalesHaveAHistory) {

@@ -28,6 +28,8 @@ class CpuKernels final : public Kernels {
 
   absl::Status amax(Stream&, In x, In known, Out amax) override;
   absl::Status quantize(Stream&, In x, In amax, Out rows, Out columns, Out inverse_scale, InOut seen) override;
+  absl::Status quantize_blocks(Stream&, In x, bool square, Out rows, Out rows_inverse, Out columns,
+                               Out columns_inverse) override;
   absl::Status history_amax(Stream&, In history, bool newest, float margin, Out amax) override;
   absl::Status push_history(Stream&, In amax, InOut history) override;
   absl::Status fp8_product(Stream&, In a, In a_inverse, In b, In b_inverse, In bias, bool fast, Out y) override;

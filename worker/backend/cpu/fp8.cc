@@ -49,8 +49,31 @@ void transpose_rows(const Q* rows, int64_t first, int64_t last, int64_t height, 
   }
 }
 
+// Whose blocks they are: rows [first, last) of q, columns in blocks.
+template <typename Q>
+void dequantize_blocks(const Q* q, const In& inverse, Fp8Scaled scaled, int64_t first, int64_t last, int64_t width,
+                       float* to) {
+  for (int64_t row = first; row < last; ++row) {
+    for (int64_t block = 0; block < fp8_blocks(width); ++block) {
+      const int64_t at = scaled == Fp8Scaled::kRuns ? block * inverse.cols() + row
+                                                    : row / kFp8Block * inverse.cols() + block;
+      const int64_t from = block * kFp8Block, n = std::min(kFp8Block, width - from);
+      dequantize_piece(q + row * width + from, inverse.as<float>()[at], to + row * width + from, n);
+    }
+  }
+}
+
 Operand dequantized(const In& q, const In& inverse_scale, Scratch use) {
   float* to = scratch(use, q.elements());
+  if (const Fp8Scaled scaled = fp8_scaled(q, inverse_scale); scaled != Fp8Scaled::kWhole) {
+    with_fp8_type(q.dtype, [&](auto type) {
+      const auto* from = q.as<decltype(type)>();
+      parallel_pieces(q.rows(), kRowPiece, [&](int64_t first, int64_t last) {
+        dequantize_blocks(from, inverse_scale, scaled, first, last, q.cols(), to);
+      });
+    });
+    return {reinterpret_cast<const std::byte*>(to), DType::kF32, q.cols(), 1};
+  }
   const float inverse = *inverse_scale.as<float>();
   with_fp8_type(q.dtype, [&](auto type) {
     const auto* from = q.as<decltype(type)>();
@@ -71,7 +94,79 @@ Product product_of(const In& a, const In& a_inverse, const In& b, const In& b_in
   return product;
 }
 
+// A block of x, `rows` by `columns`, from (row, column) on.
+struct Block {
+  int64_t row, rows, column, columns;
+};
+
+template <typename Q, typename T>
+float block_scale(const T* x, int64_t width, const Block& block) {
+  int32_t greatest = 0;
+  for (int64_t t = block.row; t < block.row + block.rows; ++t) {
+    greatest = std::max(greatest, greatest_magnitude(x + t * width + block.column, block.columns));
+  }
+  return fp8_scale(std::bit_cast<float>(greatest), DTypeOf<Q>::value);
+}
+
+// Writes the block into the copies that are there, x being [height, width].
+template <typename Q, typename T>
+void quantize_block(const T* x, int64_t height, int64_t width, const Block& block, float scale, Q* rows, Q* columns) {
+  Q values[kFp8Block];
+  for (int64_t t = block.row; t < block.row + block.rows; ++t) {
+    quantize_row(x + t * width + block.column, scale, values, block.columns);
+    if (rows != nullptr) std::copy(values, values + block.columns, rows + t * width + block.column);
+    if (columns == nullptr) continue;
+    for (int64_t c = 0; c < block.columns; ++c) columns[(block.column + c) * height + t] = values[c];
+  }
+}
+
+// Rows of x from a multiple of kFp8Block on, at most as many.
+template <typename Q, typename T>
+void quantize_block_row(const In& x, bool square, int64_t first, int64_t count, const Out& rows,
+                        const Out& rows_inverse, const Out& columns, const Out& columns_inverse) {
+  const int64_t height = x.rows(), width = x.cols();
+  Q* const to_rows = rows.absent() ? nullptr : rows.as<Q>();
+  Q* const to_columns = columns.absent() ? nullptr : columns.as<Q>();
+  const auto make = [&](const Block& block, Q* into_rows, Q* into_columns) {
+    const float scale = block_scale<Q>(x.as<T>(), width, block);
+    quantize_block(x.as<T>(), height, width, block, scale, into_rows, into_columns);
+    const int64_t row = block.row / kFp8Block, column = block.column / kFp8Block;
+    if (into_rows != nullptr) {
+      const int64_t at = square ? row * rows_inverse.cols() + column : column * height + block.row;
+      rows_inverse.as<float>()[at] = 1.0f / scale;
+    }
+    if (into_columns != nullptr) {
+      const int64_t at = square ? column * columns_inverse.cols() + row : row * width + block.column;
+      columns_inverse.as<float>()[at] = 1.0f / scale;
+    }
+  };
+  for (int64_t column = 0; column < width; column += kFp8Block) {
+    const int64_t n = std::min(kFp8Block, width - column);
+    if (square) {
+      make({first, count, column, n}, to_rows, to_columns);
+      continue;
+    }
+    for (int64_t t = first; to_rows != nullptr && t < first + count; ++t) make({t, 1, column, n}, to_rows, nullptr);
+    for (int64_t c = column; to_columns != nullptr && c < column + n; ++c) make({first, count, c, 1}, nullptr, to_columns);
+  }
+}
+
 }  // namespace
+
+absl::Status CpuKernels::quantize_blocks(Stream&, In x, bool square, Out rows, Out rows_inverse, Out columns,
+                                         Out columns_inverse) {
+  absl::Status status = check_quantize_blocks(x, square, rows, rows_inverse, columns, columns_inverse);
+  if (!status.ok()) return status;
+  with_type(x.dtype, [&](auto type) {
+    with_fp8_type(rows.absent() ? columns.dtype : rows.dtype, [&](auto quantized) {
+      parallel_pieces(x.rows(), kFp8Block, [&](int64_t first, int64_t last) {
+        quantize_block_row<decltype(quantized), decltype(type)>(x, square, first, last - first, rows, rows_inverse,
+                                                                columns, columns_inverse);
+      });
+    });
+  });
+  return absl::OkStatus();
+}
 
 absl::Status CpuKernels::amax(Stream&, In x, In known, Out amax) {
   if (absl::Status status = check_amax(x, known, amax); !status.ok()) return status;

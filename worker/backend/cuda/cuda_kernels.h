@@ -39,9 +39,12 @@ class CudaKernels final : public Kernels {
 
   absl::Status amax(Stream&, In x, In known, Out amax) override;
   absl::Status quantize(Stream&, In x, In amax, Out rows, Out columns, Out inverse_scale, InOut seen) override;
+  absl::Status quantize_blocks(Stream&, In x, bool square, Out rows, Out rows_inverse, Out columns,
+                               Out columns_inverse) override;
   absl::Status history_amax(Stream&, In history, bool newest, float margin, Out amax) override;
   absl::Status push_history(Stream&, In amax, InOut history) override;
-  // UNIMPLEMENTED on GPUs without FP8.
+  // UNIMPLEMENTED on GPUs without FP8. In blocks: on GPUs other than of compute capability 9.0, and where an extent is
+  // no multiple of 128.
   absl::Status fp8_product(Stream&, In a, In a_inverse, In b, In b_inverse, In bias, bool fast, Out y) override;
   absl::Status fp8_wgrad(Stream&, In a, In a_inverse, In b, In b_inverse, bool accumulate, InOut dweight) override;
 
