@@ -352,7 +352,9 @@ absl::Status CudaKernels::amax(Stream& stream, In x, In known, Out amax) {
     using T = decltype(type);
     constexpr int64_t kBlocks = 132 * 8, kOfBlock = 4 * kThreads * kPackSize<T>;
     const T* from = source<T>(x);
-    const auto blocks = static_cast<unsigned>(std::min(kBlocks, ceil_div(x.elements(), kOfBlock)));
+    // Where something may be known it mostly is, and then blocks are there for nothing.
+    const int64_t most = known.absent() ? kBlocks : kBlocks / 8;
+    const auto blocks = static_cast<unsigned>(std::min(most, ceil_div(x.elements(), kOfBlock)));
     with_bool(x.elements() % kPackSize<T> == 0 && fits_packs<kPackSize<T>>(from), [&](auto vector) {
       amax_kernel<vector.value><<<blocks, kThreads, 0, on>>>(from, x.elements(), source<float>(known),
                                                                target<float>(amax));
