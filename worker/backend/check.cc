@@ -287,6 +287,21 @@ absl::Status check_quantize(In x, In amax, Out rows, Out columns, Out inverse_sc
   return check.vector("inverse_scale", inverse_scale, kF32, 1).optional_vector("seen", seen, kF32, 1).status();
 }
 
+absl::Status check_transpose(In x, Out y) {
+  return Check("transpose")
+      .matrix("x", x, kFp8, -1, -1)
+      .matrix("y", y, kFp8, cols_of(x), rows_of(x))
+      .same_type("y", y, "x", x)
+      .status();
+}
+
+absl::Status check_inverse_scales(In amax, Out inverses) {
+  return Check("inverse_scales")
+      .vector("amax", amax, kF32, -1)
+      .matrix("inverses", inverses, kF32, amax.elements(), 4)
+      .status();
+}
+
 absl::Status check_quantize_blocks(In x, bool square, Out rows, Out rows_inverse, Out columns, Out columns_inverse) {
   Check check("quantize_blocks");
   check.matrix("x", x, kFloat, -1, -1);

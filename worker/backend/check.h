@@ -32,6 +32,8 @@ absl::Status check_linear_wgrad(In dy, In x, InOut dweight, InOut dbias);
 absl::Status check_column_sums(In x, InOut sums);
 absl::Status check_amax(In x, In known, Out amax);
 absl::Status check_quantize(In x, In amax, Out rows, Out columns, Out inverse_scale, InOut seen);
+absl::Status check_transpose(In x, Out y);
+absl::Status check_inverse_scales(In amax, Out inverses);
 absl::Status check_quantize_blocks(In x, bool square, Out rows, Out rows_inverse, Out columns, Out columns_inverse);
 absl::Status check_history_amax(In history, Out amax);
 absl::Status check_push_history(In amax, InOut history);

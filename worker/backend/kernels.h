@@ -141,6 +141,10 @@ class Kernels {
   virtual absl::Status history_amax(Stream&, In history, bool newest, float margin, Out amax) = 0;
   // Each finite amax[n] goes in front of row n of history [N, L], whose last entry falls out; the other rows stay.
   virtual absl::Status push_history(Stream&, In amax, InOut history) = 0;
+  // y [C, T] (FP8) = x [T, C] (the same) transposed.
+  virtual absl::Status transpose(Stream&, In x, Out y) = 0;
+  // inverses [N, 4] (f32): in each row the inverse of fp8_scale(amax[n]) for E4M3, and zeros.
+  virtual absl::Status inverse_scales(Stream&, In amax, Out inverses) = 0;
   // As quantize(), but each copy in blocks of 128, each by its own greatest magnitude of now: runs along the copy's rows
   // or, if `square`, squares, which both copies have alike. Inverse scales as fp8.h says, absent where the copy is.
   virtual absl::Status quantize_blocks(Stream&, In x, bool square, Out rows, Out rows_inverse, Out columns,

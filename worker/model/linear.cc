@@ -97,7 +97,7 @@ void Linear::fp8_product(const Recorder& recorder, const std::string& name, cons
 Tensor Linear::fp8_forward(const Recorder& recorder, Tensor x, Tensor x_amax) {
   const parallel::Fp8Scales& scales = *recorder.scales;
   const Quantized weight =
-      recorder.weights.quantized(name_, scales, recorder.grads != nullptr ? Copies::kBoth : Copies::kRows);
+      recorder.weights.quantized(name_, recorder.grads != nullptr ? Copies::kBoth : Copies::kRows);
   // What ranks have shares of is scaled as the whole, and gathered rounded: half the bytes. But blocks' scales would
   // come in another order.
   const bool gathers = split_ == Split::kOutputs && recorder.tensor_size() > 1;
@@ -119,7 +119,7 @@ Tensor Linear::fp8_backward(const Recorder& recorder, Tensor x, Tensor dy, bool 
   if (split_ == Split::kInputs) dy = recorder.gather_tokens(name_ + ".dy", dy);
   const bool reads_x = reads_input(recorder);
   if (split_ == Split::kOutputs && reads_x) x = recorder.gather_tokens(name_ + ".x", x);
-  const Quantized weight = recorder.weights.quantized(name_, scales, Copies::kColumns);
+  const Quantized weight = recorder.weights.quantized(name_, Copies::kColumns);
   dy_amax = scales.amax(name_ + ".dy", name_, Operand::kOutputGrad, dy, dy_amax);
   const Quantized q_dy = scales.quantize(name_ + ".dy", name_, Operand::kOutputGrad, dy, dy_amax,
                                          recorder.fp8->gradients, Copies::kBoth);

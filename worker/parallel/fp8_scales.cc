@@ -29,7 +29,7 @@ Tensor Fp8Scales::amax(const std::string& name, const std::string& product, Oper
                        Tensor found) const {
   if (found.defined() || are_in_blocks()) return found;
   const Tensor amax = amax_tensor(program_, name);
-  program_.record(name + ".amax", &Kernels::amax, x.in(), entry(known_, product, operand).in(), amax.out());
+  program_.record(name + ".amax", &Kernels::amax, x.in(), known(product, operand).in(), amax.out());
   return amax;
 }
 
@@ -38,7 +38,7 @@ Quantized Fp8Scales::quantize(const std::string& name, const std::string& produc
   const bool is_weight = operand == Operand::kWeight;
   const MemoryClass memory_class = is_weight ? MemoryClass::kWeights : MemoryClass::kActivations;
   if (are_in_blocks()) return record_quantize_blocks(program_, name, x, is_weight, dtype, copies, memory_class);
-  const Tensor seen = again ? Tensor() : entry(seen_, product, operand);
+  const Tensor seen = again ? Tensor() : this->seen(product, operand);
   return record_quantize(program_, name, x, {amax, seen}, dtype, copies, memory_class);
 }
 

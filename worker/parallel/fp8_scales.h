@@ -50,6 +50,9 @@ class Fp8Scales {
   // `amax`: what amax() gave, of x or, where ranks scale alike, of more. `again`: the same values were quantised before.
   Quantized quantize(const std::string& name, const std::string& product, Operand operand, engine::Tensor x,
                      engine::Tensor amax, engine::DType dtype, Copies copies, bool again = false) const;
+  // f32 [1]: what amax() is told to be known, and who quantises tells what it saw; undefined if nobody does.
+  engine::Tensor known(const std::string& product, Operand operand) const { return entry(known_, product, operand); }
+  engine::Tensor seen(const std::string& product, Operand operand) const { return entry(seen_, product, operand); }
   // f32 [rows]: of all this rank's tensors, what was seen. Undefined if nobody wants to know.
   engine::Tensor all_seen() const { return seen_; }
   // Behind the last op that quantises, and what makes all_seen() the ranks' greatest.

@@ -56,6 +56,8 @@ void count_valid(engine::Program& program, const RunShape& shape, engine::Tensor
 // What FP8 tensors are scaled by. `history`: of the job's tensors, undefined unless scales are delayed. `observes`: see
 // there.
 parallel::Fp8Scales fp8_scales(engine::Program& program, const RunShape& shape, engine::Tensor history, bool observes);
+// The weights that layers multiply in FP8, by `scales`, which outlive them.
+parallel::Fp8Weights fp8_weights(const RunShape& shape, const parallel::Fp8Scales& scales);
 // The history as programs have it that the training program lends it; undefined unless scales are delayed.
 inline engine::Tensor borrow_history(engine::Program& program, const RunShape& shape) {
   if (!shape.scales_are_delayed()) return engine::Tensor();

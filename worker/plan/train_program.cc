@@ -238,7 +238,9 @@ std::unique_ptr<TrainProgram> record_train(const RunShape& shape) {
   auto train = std::make_unique<TrainProgram>();
   Program& program = train->program;
   declare(*train, shape);
-  parallel::Weights weights(program, shape.layout, shape.groups, shape.sharding, train->weights);
+  const parallel::Fp8Scales scales = fp8_scales(program, shape, train->amax_history, /*observes=*/true);
+  parallel::Weights weights(program, shape.layout, shape.groups, shape.sharding, train->weights,
+                            fp8_weights(shape, scales));
   parallel::Gradients grads(program, shape.layout, shape.groups, shape.sharding, shape.micro_batches);
   train->grads = grads.reduced();
 
@@ -246,7 +248,6 @@ std::unique_ptr<TrainProgram> record_train(const RunShape& shape) {
   count_valid(program, shape, train->targets, train->valid);
   reduce_over_world(program, shape, "stop.reduce", train->stop, ReduceOp::kMax);
   program.record("loss.zero", &Kernels::fill, 0.0f, train->loss.out());
-  const parallel::Fp8Scales scales = fp8_scales(program, shape, train->amax_history, /*observes=*/true);
   StepRecording step(*train, shape, weights, scales, grads);
   step.record_all();
   grads.finish();

@@ -28,6 +28,8 @@ class CpuKernels final : public Kernels {
 
   absl::Status amax(Stream&, In x, In known, Out amax) override;
   absl::Status quantize(Stream&, In x, In amax, Out rows, Out columns, Out inverse_scale, InOut seen) override;
+  absl::Status transpose(Stream&, In x, Out y) override;
+  absl::Status inverse_scales(Stream&, In amax, Out inverses) override;
   absl::Status quantize_blocks(Stream&, In x, bool square, Out rows, Out rows_inverse, Out columns,
                                Out columns_inverse) override;
   absl::Status history_amax(Stream&, In history, bool newest, float margin, Out amax) override;

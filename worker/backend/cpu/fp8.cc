@@ -153,6 +153,23 @@ void quantize_block_row(const In& x, bool square, int64_t first, int64_t count, 
 
 }  // namespace
 
+absl::Status CpuKernels::transpose(Stream&, In x, Out y) {
+  if (absl::Status status = check_transpose(x, y); !status.ok()) return status;
+  parallel_pieces(x.rows(), kRowPiece, [&](int64_t first, int64_t last) {
+    transpose_rows(x.as<uint8_t>() + first * x.cols(), first, last, x.rows(), x.cols(), y.as<uint8_t>());
+  });
+  return absl::OkStatus();
+}
+
+absl::Status CpuKernels::inverse_scales(Stream&, In amax, Out inverses) {
+  if (absl::Status status = check_inverse_scales(amax, inverses); !status.ok()) return status;
+  std::fill_n(inverses.as<float>(), inverses.elements(), 0.0f);
+  for (int64_t n = 0; n < amax.elements(); ++n) {
+    inverses.as<float>()[4 * n] = 1.0f / fp8_scale(amax.as<float>()[n], DType::kF8E4M3);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CpuKernels::quantize_blocks(Stream&, In x, bool square, Out rows, Out rows_inverse, Out columns,
                                          Out columns_inverse) {
   absl::Status status = check_quantize_blocks(x, square, rows, rows_inverse, columns, columns_inverse);

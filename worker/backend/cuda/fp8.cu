@@ -176,6 +176,44 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 4 : 2)
   store_columns<kVector>(tile, first_row, first_column, height, width, columns);
 }
 
+// The tile's bytes come as quantize_kernel makes them.
+template <bool kVector>
+__global__ void __launch_bounds__(kThreads) transpose_kernel(const uint8_t* x, int64_t height, int64_t width,
+                                                             unsigned column_tiles, unsigned row_tiles, uint8_t* y) {
+  __shared__ __align__(16) uint32_t tile[kTile][kWords];
+  const int run = threadIdx.x % 8, group = threadIdx.x / 8;
+  const TilePlace place = tile_of(blockIdx.x, column_tiles, row_tiles);
+  const int64_t first_column = place.column * kTile, first_row = place.row * kTile;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int column = half * (kTile / 2) + run * kRun;
+    uint32_t words[2][kEach];
+#pragma unroll
+    for (int r = 0; r < kEach; ++r) {
+      const int64_t row = first_row + group * kEach + r, at = first_column + column;
+      uint2 eight = make_uint2(0, 0);
+      if constexpr (kVector) {
+        if (row < height && at < width) eight = *reinterpret_cast<const uint2*>(x + row * width + at);
+      } else {
+        for (int i = 0; i < kRun; ++i) {
+          const uint32_t byte = row < height && at + i < width ? x[row * width + at + i] : 0;
+          (i < 4 ? eight.x : eight.y) |= byte << (8 * (i % 4));
+        }
+      }
+      words[0][r] = eight.x;
+      words[1][r] = eight.y;
+    }
+    put_words(tile, column, group, words);
+  }
+  __syncthreads();
+  store_columns<kVector>(tile, first_row, first_column, height, width, y);
+}
+
+__global__ void inverse_scales_kernel(const float* amax, int64_t count, float* inverses) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < 4 * count) inverses[i] = i % 4 == 0 ? 1.0f / fp8_scale(amax[i / 4], DType::kF8E4M3) : 0.0f;
+}
+
 // --- In blocks -------------------------------------------------------------------------------------------------
 // A tile is a square, or a run of each of its rows and of each of its columns.
 
@@ -388,6 +426,26 @@ absl::Status CudaKernels::quantize(Stream& stream, In x, In amax, Out rows, Out 
     });
   });
   return to_status(cudaGetLastError(), "quantize");
+}
+
+absl::Status CudaKernels::transpose(Stream& stream, In x, Out y) {
+  if (absl::Status status = check_transpose(x, y); !status.ok()) return status;
+  const auto column_tiles = static_cast<unsigned>(ceil_div(x.cols(), kTile));
+  const auto row_tiles = static_cast<unsigned>(ceil_div(x.rows(), kTile));
+  const bool fits = x.cols() % kRun == 0 && x.rows() % 16 == 0 && is_aligned(x, kRun) && is_aligned(y, 16);
+  with_bool(fits, [&](auto vector) {
+    transpose_kernel<vector.value><<<column_tiles * row_tiles, kThreads, 0, handle_of(stream)>>>(
+        source<uint8_t>(x), x.rows(), x.cols(), column_tiles, row_tiles, target<uint8_t>(y));
+  });
+  return to_status(cudaGetLastError(), "transpose");
+}
+
+absl::Status CudaKernels::inverse_scales(Stream& stream, In amax, Out inverses) {
+  if (absl::Status status = check_inverse_scales(amax, inverses); !status.ok()) return status;
+  const auto blocks = static_cast<unsigned>(ceil_div(inverses.elements(), kThreads));
+  inverse_scales_kernel<<<blocks, kThreads, 0, handle_of(stream)>>>(source<float>(amax), amax.elements(),
+                                                                   target<float>(inverses));
+  return to_status(cudaGetLastError(), "inverse_scales");
 }
 
 absl::Status CudaKernels::quantize_blocks(Stream& stream, In x, bool square, Out rows, Out rows_inverse, Out columns,
