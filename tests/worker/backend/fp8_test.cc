@@ -140,6 +140,36 @@ TEST_P(Fp8Test, SeesTheGreatestInPassing) {
   }
 }
 
+TEST_F(Fp8Test, TransposesBytes) {
+  for (const Shape& shape : {Shape{1, 1}, Shape{3, 17}, Shape{16, 8}, Shape{130, 257}, Shape{256, 272}}) {
+    Tensor x = tensor(DType::kF8E4M3, shape, random(shape.elements()));
+    Tensor y = filled(DType::kF8E4M3, {shape[1], shape[0]}, 3);
+    ok(kernels().transpose(stream(), x.in(), y.out()));
+    const std::vector<uint8_t> from = x.bytes(), to = y.bytes();
+    int64_t wrong = 0;
+    for (int64_t t = 0; t < shape[0]; ++t) {
+      for (int64_t c = 0; c < shape[1]; ++c) wrong += to[c * shape[0] + t] != from[t * shape[1] + c];
+    }
+    EXPECT_EQ(wrong, 0) << shape.to_string();
+  }
+}
+
+TEST_F(Fp8Test, InverseScales) {
+  for (const int64_t n : {1, 5, 300}) {
+    Values values = random(n);
+    for (double& value : values) value = std::abs(value);
+    values[0] = HUGE_VAL;
+    if (n > 1) values[1] = 0;
+    Tensor amax = tensor(DType::kF32, {n}, values), inverses = filled(DType::kF32, {n, 4}, -9);
+    ok(kernels().inverse_scales(stream(), amax.in(), inverses.out()));
+    for (int64_t i = 0; i < 4 * n; ++i) {
+      const double want = i % 4 == 0 ? 1 / reference::fp8_scale(reference::kE4M3, amax.values()[i / 4]) : 0;
+      const double got = inverses.values()[i];
+      EXPECT_TRUE(std::isnan(want) ? std::isnan(got) : got == want) << i;
+    }
+  }
+}
+
 TEST_F(Fp8Test, Histories) {
   for (const auto& [rows, entries] : {std::pair<int64_t, int64_t>{1, 1}, {3, 2}, {5, 16}, {12, 257}, {7, 1024}}) {
     Values magnitudes = random(rows * entries);
@@ -242,6 +272,8 @@ TEST_F(Fp8Test, Refusals) {
                  {"history_amax: amax", "f32 [4]", "f32 [2]"});
   expect_refused(kernels().push_history(stream(), four.in(), history.inout()),
                  {"push_history: amax", "f32 [4]", "f32 [2]"});
+  expect_refused(kernels().transpose(stream(), rows.in(), rows.out()), {"transpose: y", "[4, 6]", "[6, 4]"});
+  expect_refused(kernels().inverse_scales(stream(), two.in(), four.out()), {"inverse_scales: inverses", "[4]"});
   expect_refused(kernels().column_sums(stream(), x.in(), two.inout()), {"column_sums: sums", "[2]", "[6]"});
 }
 

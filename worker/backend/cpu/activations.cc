@@ -89,7 +89,7 @@ absl::Status CpuKernels::swiglu(Stream& stream, In gate_up, Out y, Out amax) {
       }
     });
   });
-  return amax.absent() ? absl::OkStatus() : this->amax(stream, In(y), amax);
+  return amax.absent() ? absl::OkStatus() : this->amax(stream, In(y), In(), amax);
 }
 
 absl::Status CpuKernels::swiglu_backward(Stream& stream, In dy, In gate_up, Out dgate_up, Out amax) {
@@ -105,7 +105,7 @@ absl::Status CpuKernels::swiglu_backward(Stream& stream, In dy, In gate_up, Out 
       }
     });
   });
-  return amax.absent() ? absl::OkStatus() : this->amax(stream, In(dgate_up), amax);
+  return amax.absent() ? absl::OkStatus() : this->amax(stream, In(dgate_up), In(), amax);
 }
 
 }  // namespace telar::backend::cpu
