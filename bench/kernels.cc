@@ -29,7 +29,8 @@ using engine::MemoryClass;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kUsage =
-    "usage: bench_kernels [--backend cpu|cuda] [--dtype f32|bf16|f16|fp8[-RECIPE]] [--shapes PRESET] [--tokens N] [--filter "
+    "usage: bench_kernels [--backend cpu|cuda] [--dtype f32|bf16|f16|fp8[-RECIPE]] [--shapes PRESET] [--tokens N] "
+    "[--filter "
     "REGEX]\n"
     "                     [--json FILE] [--ms N] [--repeats N] [--cold-mib N] [--threads N] [--device N] [--ncu]\n"
     "PRESET: small (GPT-2 and Llama), or one of gpt2-124m gpt2-350m gpt2-774m gpt2-1.5b qwen2.5-0.5b qwen2.5-1.5b "
@@ -151,7 +152,8 @@ std::unique_ptr<engine::Program> plain_program(int64_t tokens, const v1::ModelSp
   };
   const engine::Tensor a = tensor("a", model.hidden()), b = tensor("b", model.hidden()),
                        y = tensor("y", model.hidden());
-  program->record("gelu", &Kernels::gelu, tensor("x", model.ffn()).in(), tensor("gelu", model.ffn()).out());
+  program->record("gelu", &Kernels::gelu, tensor("x", model.ffn()).in(), tensor("gelu", model.ffn()).out(),
+                  backend::Out());
   program->record("copy", &Kernels::copy, a.in(), y.out());
   program->record("add", &Kernels::add, a.in(), b.in(), y.out());
   record_sliced_loss(*program, tokens, model, dtype);

@@ -80,16 +80,16 @@ absl::StatusOr<v1::JobSpec> make_spec(const SpecRequest& request) {
 absl::Status adapt_spec(const SpecRequest& request, v1::JobSpec& spec) {
   const auto choose = [](int64_t asked, uint32_t own) { return asked > 0 ? static_cast<uint32_t>(asked) : own; };
   if (!request.precision.empty()) {
-    const std::pair<std::string, std::string> parts = absl::StrSplit(absl::AsciiStrToUpper(request.precision),
-                                                                     absl::MaxSplits('-', 1));
+    const std::pair<std::string, std::string> parts =
+        absl::StrSplit(absl::AsciiStrToUpper(request.precision), absl::MaxSplits('-', 1));
     v1::Precision precision = v1::PRECISION_UNSPECIFIED;
     v1::PrecisionSpec::Recipe recipe = v1::PrecisionSpec::RECIPE_UNSPECIFIED;
-    const bool known = v1::Precision_Parse(parts.first, &precision) &&
-                       (parts.second.empty() || (precision == v1::FP8 &&
-                                                 v1::PrecisionSpec::Recipe_Parse(parts.second, &recipe)));
+    const bool known =
+        v1::Precision_Parse(parts.first, &precision) &&
+        (parts.second.empty() || (precision == v1::FP8 && v1::PrecisionSpec::Recipe_Parse(parts.second, &recipe)));
     if (!known) {
-      return absl::InvalidArgumentError(absl::StrCat("precision '", request.precision,
-                                                     "' is none of bf16, fp16, fp32, fp8, fp8-delayed, fp8-block"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("precision '", request.precision, "' is none of bf16, fp16, fp32, fp8, fp8-delayed, fp8-block"));
     }
     spec.mutable_precision()->set_compute(precision);
     if (recipe != v1::PrecisionSpec::RECIPE_UNSPECIFIED) spec.mutable_precision()->set_recipe(recipe);

@@ -29,7 +29,8 @@ using train::Replica;
 
 constexpr const char* kUsage =
     "usage: bench_step (--preset NAME | --spec FILE | --plan FILE) [--backend cpu|cuda] [--steps N] [--warmup N]\n"
-    "                  [--micro N] [--accum N] [--seq N] [--layers N] [--precision bf16|fp16|fp32|fp8[-RECIPE]] [--profile] "
+    "                  [--micro N] [--accum N] [--seq N] [--layers N] [--precision bf16|fp16|fp32|fp8[-RECIPE]] "
+    "[--profile] "
     "[--json "
     "FILE]\n"
     "                  [--threads N] [--device N] [--executor lanes|sequential] [--documents N]\n"

@@ -50,8 +50,8 @@ class ProgramsTest : public ::testing::Test {
 bool positive(const json& value) { return value.is_number() && std::isfinite(value.get<double>()) && value > 0; }
 
 TEST_F(ProgramsTest, EveryKernelIsMeasured) {
-  const std::set<std::string> of_fp8 = {"amax",      "column_sums", "fp8_product", "fp8_wgrad",
-                                        "quantize",  "history_amax", "push_history"};
+  const std::set<std::string> of_fp8 = {"amax",     "column_sums",  "fp8_product", "fp8_wgrad",
+                                        "quantize", "history_amax", "push_history"};
   for (const std::string dtype : {"f32", "bf16", "f16", "fp8-delayed"}) {
     const json result =
         run("bench_kernels --shapes small --dtype " + dtype + " --ms 0 --repeats 2 --cold-mib 1 --threads 1");

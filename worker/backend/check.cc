@@ -308,7 +308,8 @@ absl::Status check_quantize_blocks(In x, bool square, Out rows, Out rows_inverse
   check.rule(!rows.absent() || !columns.absent(), "rows", std::string_view("nothing"), "rows, columns or both");
   const auto copy = [&](const char* name, const Out& q, const char* inverse_name, const Out& inverse, int64_t height,
                         int64_t width) {
-    check.rule(q.absent() == inverse.absent(), inverse_name, std::string_view(inverse.absent() ? "nothing" : "a tensor"),
+    check.rule(q.absent() == inverse.absent(), inverse_name,
+               std::string_view(inverse.absent() ? "nothing" : "a tensor"),
                q.absent() ? "nothing, as its copy is absent" : "a tensor");
     if (q.absent() || inverse.absent()) return;
     const Shape shape = fp8_inverse_shape(square ? Fp8Scaled::kSquares : Fp8Scaled::kRuns, height, width);
@@ -389,13 +390,14 @@ void check_norm_backward(Check& check, const In& dy, const In& x, const In& weig
 
 }  // namespace
 
-absl::Status check_layer_norm(In residual, In delta, In weight, In bias, Out sum, Out y, Out mean, Out rstd) {
+absl::Status check_layer_norm(In residual, In delta, In weight, In bias, Out sum, Out y, Out mean, Out rstd, Out amax) {
   Check check("layer_norm");
   check_norm(check, residual, delta, weight, sum, y, rstd);
   return check.optional_vector("bias", bias, kFloat, cols_of(residual))
       .one_half("bias", bias, "residual", residual)
       .one_half("bias", bias, "weight", weight)
       .vector("mean", mean, kF32, rows_of(residual))
+      .optional_vector("amax", amax, kF32, 1)
       .status();
 }
 
@@ -405,10 +407,10 @@ absl::Status check_layer_norm_backward(In dy, In x, In weight, In mean, In rstd,
   return check.vector("mean", mean, kF32, rows_of(x)).optional_vector("dbias", dbias, kF32, cols_of(x)).status();
 }
 
-absl::Status check_rms_norm(In residual, In delta, In weight, Out sum, Out y, Out rstd) {
+absl::Status check_rms_norm(In residual, In delta, In weight, Out sum, Out y, Out rstd, Out amax) {
   Check check("rms_norm");
   check_norm(check, residual, delta, weight, sum, y, rstd);
-  return check.status();
+  return check.optional_vector("amax", amax, kF32, 1).status();
 }
 
 absl::Status check_rms_norm_backward(In dy, In x, In weight, In rstd, InOut dx, InOut dweight) {
@@ -417,11 +419,16 @@ absl::Status check_rms_norm_backward(In dy, In x, In weight, In rstd, InOut dx, 
   return check.status();
 }
 
-absl::Status check_gelu(In x, Out y) {
-  return Check("gelu").tensor("x", x, kFloat).vector("y", y, kFloat, x.elements()).same_type("y", y, "x", x).status();
+absl::Status check_gelu(In x, Out y, Out amax) {
+  return Check("gelu")
+      .tensor("x", x, kFloat)
+      .vector("y", y, kFloat, x.elements())
+      .same_type("y", y, "x", x)
+      .optional_vector("amax", amax, kF32, 1)
+      .status();
 }
 
-absl::Status check_gelu_backward(In dy, In x, Out dx, InOut dbias) {
+absl::Status check_gelu_backward(In dy, In x, Out dx, InOut dbias, Out amax) {
   return Check("gelu_backward")
       .tensor("x", x, kFloat)
       .vector("dy", dy, kFloat, x.elements())
@@ -429,6 +436,7 @@ absl::Status check_gelu_backward(In dy, In x, Out dx, InOut dbias) {
       .vector("dx", dx, kFloat, x.elements())
       .same_type("dx", dx, "x", x)
       .optional_vector("dbias", dbias, kF32, cols_of(dx))
+      .optional_vector("amax", amax, kF32, 1)
       .status();
 }
 

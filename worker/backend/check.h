@@ -40,13 +40,13 @@ absl::Status check_push_history(In amax, InOut history);
 absl::Status check_fp8_product(In a, In a_inverse, In b, In b_inverse, In bias, Out y);
 absl::Status check_fp8_wgrad(In a, In a_inverse, In b, In b_inverse, InOut dweight);
 
-absl::Status check_layer_norm(In residual, In delta, In weight, In bias, Out sum, Out y, Out mean, Out rstd);
+absl::Status check_layer_norm(In residual, In delta, In weight, In bias, Out sum, Out y, Out mean, Out rstd, Out amax);
 absl::Status check_layer_norm_backward(In dy, In x, In weight, In mean, In rstd, InOut dx, InOut dweight, InOut dbias);
-absl::Status check_rms_norm(In residual, In delta, In weight, Out sum, Out y, Out rstd);
+absl::Status check_rms_norm(In residual, In delta, In weight, Out sum, Out y, Out rstd, Out amax);
 absl::Status check_rms_norm_backward(In dy, In x, In weight, In rstd, InOut dx, InOut dweight);
 
-absl::Status check_gelu(In x, Out y);
-absl::Status check_gelu_backward(In dy, In x, Out dx, InOut dbias);
+absl::Status check_gelu(In x, Out y, Out amax);
+absl::Status check_gelu_backward(In dy, In x, Out dx, InOut dbias, Out amax);
 absl::Status check_swiglu(In gate_up, Out y, Out amax);
 absl::Status check_swiglu_backward(In dy, In gate_up, Out dgate_up, Out amax);
 

@@ -145,12 +145,13 @@ class Kernels {
   virtual absl::Status transpose(Stream&, In x, Out y) = 0;
   // inverses [N, 4] (f32): in each row the inverse of fp8_scale(amax[n]) for E4M3, and zeros.
   virtual absl::Status inverse_scales(Stream&, In amax, Out inverses) = 0;
-  // As quantize(), but each copy in blocks of 128, each by its own greatest magnitude of now: runs along the copy's rows
-  // or, if `square`, squares, which both copies have alike. Inverse scales as fp8.h says, absent where the copy is.
+  // As quantize(), but each copy in blocks of 128, each by its own greatest magnitude of now: runs along the copy's
+  // rows or, if `square`, squares, which both copies have alike. Inverse scales as fp8.h says, absent where the copy
+  // is.
   virtual absl::Status quantize_blocks(Stream&, In x, bool square, Out rows, Out rows_inverse, Out columns,
                                        Out columns_inverse) = 0;
-  // y[M, N] = a[M, R] b[N, R]^T + bias[N] (unless absent), each operand times its inverse scales (see fp8.h): of both as
-  // a whole, or of both in blocks, a's in runs. a, b: FP8, not both E5M2; y: bf16 or f32; bias: bf16. N and R are
+  // y[M, N] = a[M, R] b[N, R]^T + bias[N] (unless absent), each operand times its inverse scales (see fp8.h): of both
+  // as a whole, or of both in blocks, a's in runs. a, b: FP8, not both E5M2; y: bf16 or f32; bias: bf16. N and R are
   // multiples of 16. `fast`: tensor cores may keep sums in fewer bits than f32 has, but with blocks.
   virtual absl::Status fp8_product(Stream&, In a, In a_inverse, In b, In b_inverse, In bias, bool fast, Out y) = 0;
   // The same into dweight[M, N] in f32, never fast, added to what it holds if `accumulate`; else that is not looked at.
@@ -158,22 +159,24 @@ class Kernels {
 
   // --- Norms, with the residual add in front -------------------------------------------------------------------
   // sum = residual + delta (delta absent: sum must be absent too and residual is normed itself);
-  // y = norm(sum) * weight (+ bias). All act [T, C]; weight, bias: w [C]; mean, rstd: f32 [T].
+  // y = norm(sum) * weight (+ bias). All act [T, C]; weight, bias: w [C]; mean, rstd: f32 [T]; amax (f32 [1], unless
+  // absent): what amax() says of y.
   virtual absl::Status layer_norm(Stream&, In residual, In delta, In weight, In bias, float epsilon, Out sum, Out y,
-                                  Out mean, Out rstd) = 0;
+                                  Out mean, Out rstd, Out amax) = 0;
   // x is the normed input (`sum`). Accumulates dx += d norm / dx, and dweight, dbias (grad).
   virtual absl::Status layer_norm_backward(Stream&, In dy, In x, In weight, In mean, In rstd, InOut dx, InOut dweight,
                                            InOut dbias) = 0;
-  virtual absl::Status rms_norm(Stream&, In residual, In delta, In weight, float epsilon, Out sum, Out y, Out rstd) = 0;
+  virtual absl::Status rms_norm(Stream&, In residual, In delta, In weight, float epsilon, Out sum, Out y, Out rstd,
+                                Out amax) = 0;
   virtual absl::Status rms_norm_backward(Stream&, In dy, In x, In weight, In rstd, InOut dx, InOut dweight) = 0;
 
   // --- Activations of the MLP -----------------------------------------------------------------------------------
   // GELU, tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
-  virtual absl::Status gelu(Stream&, In x, Out y) = 0;
+  // amax (f32 [1], unless absent), here and below: what amax() says of the result.
+  virtual absl::Status gelu(Stream&, In x, Out y, Out amax) = 0;
   // dbias (grad [C], unless absent) accumulates the column sums of dx as stored.
-  virtual absl::Status gelu_backward(Stream&, In dy, In x, Out dx, InOut dbias) = 0;
+  virtual absl::Status gelu_backward(Stream&, In dy, In x, Out dx, InOut dbias, Out amax) = 0;
   // y[T, F] = silu(gate) * up, where a row of gate_up [T, 2F] holds F gates, then F ups.
-  // amax (f32 [1], unless absent): what amax() says of y, of dgate_up.
   virtual absl::Status swiglu(Stream&, In gate_up, Out y, Out amax) = 0;
   virtual absl::Status swiglu_backward(Stream&, In dy, In gate_up, Out dgate_up, Out amax) = 0;
 

@@ -37,11 +37,12 @@ Tensor Linear::forward(const Recorder& recorder, Tensor x, Tensor x_amax) {
   return split_ == Split::kInputs ? recorder.scatter_tokens(name_ + ".y", y) : y;
 }
 
-Linear::Activated Linear::forward_gelu(const Recorder& recorder, Tensor x, const std::string& after_name) {
+Linear::Activated Linear::forward_gelu(const Recorder& recorder, Tensor x, const std::string& after_name, Tensor x_amax,
+                                       Tensor after_amax) {
   if (recorder.fp8 != nullptr) {
-    const Tensor before = fp8_forward(recorder, x, Tensor());
+    const Tensor before = fp8_forward(recorder, x, x_amax);
     const Tensor after = recorder.activation(after_name, before.shape().cols());
-    recorder.program.record(name_ + ".gelu", &Kernels::gelu, before.in(), after.out());
+    recorder.program.record(name_ + ".gelu", &Kernels::gelu, before.in(), after.out(), after_amax.out());
     return {before, after};
   }
   x = recorder.gather_tokens(name_ + ".x", x);
@@ -96,8 +97,7 @@ void Linear::fp8_product(const Recorder& recorder, const std::string& name, cons
 
 Tensor Linear::fp8_forward(const Recorder& recorder, Tensor x, Tensor x_amax) {
   const parallel::Fp8Scales& scales = *recorder.scales;
-  const Quantized weight =
-      recorder.weights.quantized(name_, recorder.grads != nullptr ? Copies::kBoth : Copies::kRows);
+  const Quantized weight = recorder.weights.quantized(name_, recorder.grads != nullptr ? Copies::kBoth : Copies::kRows);
   // What ranks have shares of is scaled as the whole, and gathered rounded: half the bytes. But blocks' scales would
   // come in another order.
   const bool gathers = split_ == Split::kOutputs && recorder.tensor_size() > 1;
@@ -121,8 +121,8 @@ Tensor Linear::fp8_backward(const Recorder& recorder, Tensor x, Tensor dy, bool 
   if (split_ == Split::kOutputs && reads_x) x = recorder.gather_tokens(name_ + ".x", x);
   const Quantized weight = recorder.weights.quantized(name_, Copies::kColumns);
   dy_amax = scales.amax(name_ + ".dy", name_, Operand::kOutputGrad, dy, dy_amax);
-  const Quantized q_dy = scales.quantize(name_ + ".dy", name_, Operand::kOutputGrad, dy, dy_amax,
-                                         recorder.fp8->gradients, Copies::kBoth);
+  const Quantized q_dy =
+      scales.quantize(name_ + ".dy", name_, Operand::kOutputGrad, dy, dy_amax, recorder.fp8->gradients, Copies::kBoth);
   const Tensor dx = recorder.activation(name_ + ".dx", weight.columns.shape()[0]);
   fp8_product(recorder, name_ + ".dgrad", q_dy, weight.columns, weight.columns_inverse, Tensor(), false, dx);
   const Tensor result = split_ == Split::kOutputs ? recorder.scatter_tokens(name_ + ".dx", dx) : dx;

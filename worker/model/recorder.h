@@ -41,9 +41,9 @@ struct Recorder {
   engine::Tensor rope_table;  // f32 [sequence, head_dim]; undefined for learned positions.
   engine::Tensor starts;  // i32 [tokens], whole on every rank: see kernels.h; undefined: documents are not told apart.
   engine::DType act = engine::DType::kF32;
-  const Fp8* fp8 = nullptr;  // Of the layer that is being recorded; none: its products are in `act`.
+  const Fp8* fp8 = nullptr;                     // Of the layer that is being recorded; none: its products are in `act`.
   const parallel::Fp8Scales* scales = nullptr;  // With fp8.
-  int64_t batch = 0;         // Sequences of one micro-batch.
+  int64_t batch = 0;                            // Sequences of one micro-batch.
   int64_t sequence = 0;
   int64_t logits_bytes = 0;  // Bound on the logits that exist at once; see Head.
   // What the backward computes again instead of finding it kept.

@@ -69,12 +69,14 @@ Fp8Gather::Slot Fp8Gather::slot(size_t bucket, const std::string& name) {
   return slot;
 }
 
-// What lies behind a weight up to the next one is not part of it: rounded as well, as it is gathered, but not looked at.
+// What lies behind a weight up to the next one is not part of it: rounded as well, as it is gathered, but not looked
+// at.
 void Fp8Gather::quantize(size_t bucket, const Member& member, Tensor amax, Tensor to) {
   const int64_t end = member.range.first + member.own;
   const Range shard = layout_.shard(bucket);
   for (const bool is_own : {true, false}) {
-    const Range part = held(bucket, is_own ? Range{member.range.first, member.own} : Range{end, member.range.end() - end});
+    const Range part =
+        held(bucket, is_own ? Range{member.range.first, member.own} : Range{end, member.range.end() - end});
     if (part.count == 0) continue;
     const Tensor from = as_matrix(stored_.range(bucket, part));
     const std::string name = member.product + (is_own ? ".weight.shard" : ".weight.shard.behind");

@@ -3,7 +3,8 @@
 // A bucket is gathered so where all of it that decays are weights of products in FP8, which nobody reads otherwise, and
 // which have one scale each: current, found over the shards by one all-reduce of a number a weight, or delayed. Each
 // rank then rounds its shard as the whole would be, once a step, and gathers bring the same bytes that rounding behind
-// a gather gives. What does not decay, norms and biases, is little: it comes whole by an all-reduce of shards and zeros.
+// a gather gives. What does not decay, norms and biases, is little: it comes whole by an all-reduce of shards and
+// zeros.
 #pragma once
 
 #include <map>
@@ -43,7 +44,7 @@ class Fp8Gather {
  private:
   struct Member {
     std::string product;
-    Range range;  // Of the bucket, up to where the next begins or the bucket ends.
+    Range range;      // Of the bucket, up to where the next begins or the bucket ends.
     int64_t own = 0;  // Elements of the weight.
   };
   // The shard in FP8, made at the first call.

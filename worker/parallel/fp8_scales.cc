@@ -42,8 +42,6 @@ Quantized Fp8Scales::quantize(const std::string& name, const std::string& produc
   return record_quantize(program_, name, x, {amax, seen}, dtype, copies, memory_class);
 }
 
-void Fp8Scales::push() const {
-  program_.record("fp8.history", &Kernels::push_history, seen_.in(), history_.inout());
-}
+void Fp8Scales::push() const { program_.record("fp8.history", &Kernels::push_history, seen_.in(), history_.inout()); }
 
 }  // namespace telar::parallel

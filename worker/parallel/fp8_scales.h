@@ -4,8 +4,8 @@
 // that the tensor of the same place had in earlier steps, which the run keeps: a row of the history for each, the
 // newest first. What a step's tensors have is seen in passing when they are quantised, over all micro-batches and, as
 // one reduction, all ranks; so all ranks have the history of all tensors, alike. Where it knows nothing yet, as in a
-// run's first step, the magnitude is looked for as in `current`. Blocks: runs of 128 elements along a product's sums, of
-// weights squares of 128, are each scaled as a tensor is in `current`.
+// run's first step, the magnitude is looked for as in `current`. Blocks: runs of 128 elements along a product's sums,
+// of weights squares of 128, are each scaled as a tensor is in `current`.
 #pragma once
 
 #include <string>
@@ -47,7 +47,8 @@ class Fp8Scales {
   // where somebody has it.
   engine::Tensor amax(const std::string& name, const std::string& product, Operand operand, engine::Tensor x,
                       engine::Tensor found = {}) const;
-  // `amax`: what amax() gave, of x or, where ranks scale alike, of more. `again`: the same values were quantised before.
+  // `amax`: what amax() gave, of x or, where ranks scale alike, of more. `again`: the same values were quantised
+  // before.
   Quantized quantize(const std::string& name, const std::string& product, Operand operand, engine::Tensor x,
                      engine::Tensor amax, engine::DType dtype, Copies copies, bool again = false) const;
   // f32 [1]: what amax() is told to be known, and who quantises tells what it saw; undefined if nobody does.

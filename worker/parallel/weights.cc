@@ -97,8 +97,8 @@ Fp8Gather::Slot Weights::slot_of(size_t index) {
   }
   const Tensor shard = stored_.buckets()[index];
   if (own.size() <= static_cast<size_t>(sharding_.prefetch)) {
-    const std::string name = "weights.slot." + std::to_string(bucket.elements) + (in_fp8 ? ".fp8." : ".") +
-                             std::to_string(own.size());
+    const std::string name =
+        "weights.slot." + std::to_string(bucket.elements) + (in_fp8 ? ".fp8." : ".") + std::to_string(own.size());
     own.push_back({in_fp8 ? fp8_gather_.slot(index, name)
                           : Fp8Gather::Slot{program_.transient(name, shard.dtype(), {bucket.elements},
                                                                engine::MemoryClass::kCommunication),

@@ -62,7 +62,7 @@ class Weights {
   };
   bool gathers_in_fp8(size_t bucket) const { return sharding_.zero_stage == 3 && fp8_gather_.takes(bucket); }
   struct Fp8Copies {
-    int64_t gather = 0;  // Of the bucket's gathers, the one that they were made behind.
+    int64_t gather = 0;   // Of the bucket's gathers, the one that they were made behind.
     engine::Tensor amax;  // Unless they are gathered.
     Quantized made;
   };

@@ -20,12 +20,12 @@ struct TrainProgram {
   optim::AdamWTensors optimizer;
   engine::Tensor step_state;    // f32: state.step, and behind it amax_history. All ranks have the same.
   engine::Tensor amax_history;  // f32, RunShape::fp8.delayed.history(); undefined unless scales are delayed.
-  engine::Tensor rope_table;  // f32, written once by the host; undefined for learned positions.
-  engine::Tensor inputs;      // i32 [micro_batches, micro_tokens], written by the host before each run.
-  engine::Tensor targets;     // i32, as inputs; -1 = not counted.
-  engine::Tensor starts;      // i32, as inputs: see kernels.h; undefined unless spec.data.reset_at_documents.
-  engine::Tensor loss;        // f32 [1]: mean over the global batch, on every rank.
-  engine::Tensor valid;       // f32 [1]: counted targets of the global batch.
+  engine::Tensor rope_table;    // f32, written once by the host; undefined for learned positions.
+  engine::Tensor inputs;        // i32 [micro_batches, micro_tokens], written by the host before each run.
+  engine::Tensor targets;       // i32, as inputs; -1 = not counted.
+  engine::Tensor starts;        // i32, as inputs: see kernels.h; undefined unless spec.data.reset_at_documents.
+  engine::Tensor loss;          // f32 [1]: mean over the global batch, on every rank.
+  engine::Tensor valid;         // f32 [1]: counted targets of the global batch.
   // f32 [1], written by the host: above 0 asks to stop. Behind a run, on every rank, what any rank asked: so all ranks
   // leave at the same step.
   engine::Tensor stop;

@@ -40,11 +40,11 @@ double head_in_layers(const v1::JobSpec& spec) {
 
 model::Fp8 fp8_of(const v1::JobSpec& spec) {
   const bool hybrid = spec.precision().fp8_gradients() == v1::PrecisionSpec::E5M2;
-  model::Fp8 fp8{.layers = fp8_layers(spec),
-                 .gradients = hybrid ? DType::kF8E5M2 : DType::kF8E4M3,
-                 .fast_forward = spec.precision().fp8_fast_accumulation(),
-                 .blocks = spec.precision().compute() == v1::FP8 &&
-                           spec.precision().recipe() == v1::PrecisionSpec::BLOCK};
+  model::Fp8 fp8{
+      .layers = fp8_layers(spec),
+      .gradients = hybrid ? DType::kF8E5M2 : DType::kF8E4M3,
+      .fast_forward = spec.precision().fp8_fast_accumulation(),
+      .blocks = spec.precision().compute() == v1::FP8 && spec.precision().recipe() == v1::PrecisionSpec::BLOCK};
   if (spec.precision().compute() == v1::FP8 && spec.precision().recipe() == v1::PrecisionSpec::DELAYED) {
     fp8.delayed = {.entries = spec.precision().fp8_history(),
                    .products = model::layer_products(spec.model()),

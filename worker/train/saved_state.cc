@@ -66,8 +66,8 @@ std::vector<AmaxTensor> amax_tensors(const plan::RunShape& shape) {
   const parallel::Delayed& delayed = shape.fp8.delayed;
   size_t first = backend::kStepStates;
   for (const std::string& product : delayed.products) {
-    tensors.push_back({{.name = product, .kind = TensorKind::kFp8Amax, .shape = {parallel::kOperands, delayed.entries}},
-                       first});
+    tensors.push_back(
+        {{.name = product, .kind = TensorKind::kFp8Amax, .shape = {parallel::kOperands, delayed.entries}}, first});
     first += static_cast<size_t>(parallel::kOperands * delayed.entries);
   }
   return tensors;
@@ -83,9 +83,8 @@ absl::Status load_amax(const checkpoint::CheckpointReader& reader, const plan::R
     for (int64_t row = 0; row < parallel::kOperands; ++row) {
       const checkpoint::Box newest{{row, 0}, {1, common}};
       const size_t first = tensor.first + static_cast<size_t>(row * shape.fp8.delayed.entries);
-      const absl::Status status =
-          reader.read_values(tensor.entry.name, TensorKind::kFp8Amax, std::span(&newest, 1),
-                             step_state.subspan(first, static_cast<size_t>(common)));
+      const absl::Status status = reader.read_values(tensor.entry.name, TensorKind::kFp8Amax, std::span(&newest, 1),
+                                                     step_state.subspan(first, static_cast<size_t>(common)));
       if (!status.ok()) return with_class(v1::STORAGE, status);
     }
   }

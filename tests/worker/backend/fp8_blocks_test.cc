@@ -44,7 +44,8 @@ class Fp8BlocksTest : public KernelTest {
   // One copy: [height, width], of which `values` are the elements.
   void expect_copy(const Tensor& q, const Tensor& inverse, bool square, DType dtype, const Values& values,
                    int64_t height, int64_t width, const std::string& what) {
-    const auto want = reference::quantize_blocks(format(dtype), values, height, width, square ? kFp8Block : 1, kFp8Block);
+    const auto want =
+        reference::quantize_blocks(format(dtype), values, height, width, square ? kFp8Block : 1, kFp8Block);
     EXPECT_EQ(q.bytes(), want.codes) << what;
     const Values got = spread(inverse.values(), square, {height, width});
     int64_t wrong = 0;

@@ -85,6 +85,30 @@ TEST_P(Fp8Test, AmaxInPassing) {
   }
 }
 
+TEST_P(Fp8Test, AmaxOfNormsAndGeluInPassing) {
+  for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{1, 1}, {3, 17}, {65, 256}, {7, 2056}, {40, 1001}}) {
+    Tensor x = tensor(GetParam(), {rows, width}, random(rows * width));
+    Tensor dy = tensor(GetParam(), {rows, width}, random(rows * width));
+    Tensor w = tensor(GetParam(), {width}, random(width)), dbias = filled(DType::kF32, {width}, 0);
+    Tensor y = filled(GetParam(), {rows, width}, 0), amax = filled(DType::kF32, {1}, 99);
+    Tensor mean = filled(DType::kF32, {rows}, 0), rstd = filled(DType::kF32, {rows}, 0);
+    const auto expect_found = [&](const char* op) {
+      EXPECT_EQ(amax.values()[0], reference::amax(y.values())) << op << " " << rows << " x " << width;
+    };
+    ok(kernels().layer_norm(stream(), x.in(), In(), w.in(), In(), 1e-5f, Out(), y.out(), mean.out(), rstd.out(),
+                            amax.out()));
+    expect_found("layer_norm");
+    ok(kernels().rms_norm(stream(), x.in(), In(), w.in(), 1e-5f, Out(), y.out(), rstd.out(), amax.out()));
+    expect_found("rms_norm");
+    ok(kernels().gelu(stream(), x.in(), y.out(), amax.out()));
+    expect_found("gelu");
+    ok(kernels().gelu_backward(stream(), dy.in(), x.in(), y.out(), InOut(), amax.out()));
+    expect_found("gelu_backward");
+    ok(kernels().gelu_backward(stream(), dy.in(), x.in(), y.out(), dbias.inout(), amax.out()));
+    expect_found("gelu_backward with a bias");
+  }
+}
+
 TEST_P(Fp8Test, QuantizesToTheBit) {
   std::vector<Shape> shapes = {{1, 1}, {3, 17}, {65, 3}, {16, 16}, {32, 64}, {64, 144}, {130, 257}, {256, 272}};
   for (int i = 0; i < 4; ++i) shapes.push_back({pick(1, 150), pick(1, 150)});
@@ -130,7 +154,8 @@ TEST_P(Fp8Test, SeesTheGreatestInPassing) {
         Tensor inverse = filled(DType::kF32, {1}, 0), seen = filled(DType::kF32, {1}, before);
         ok(kernels().quantize(stream(), x.in(), amax.in(), rows.out(), columns.out(), inverse.out(), seen.inout()));
         const double greatest = reference::amax(x.values());
-        const double want = std::max(static_cast<double>(static_cast<float>(before)), std::isnan(greatest) ? HUGE_VAL : greatest);
+        const double want =
+            std::max(static_cast<double>(static_cast<float>(before)), std::isnan(greatest) ? HUGE_VAL : greatest);
         EXPECT_EQ(seen.values()[0], want) << shape.to_string() << " with " << odd << " behind " << before;
         const auto bytes = reference::quantize(reference::kE4M3, x.values(), 1, shape[0], shape[1]);
         EXPECT_EQ(rows.bytes(), bytes.rows) << "with " << odd;  // A scale that is known hides no infinity.
@@ -259,7 +284,8 @@ TEST_F(Fp8Test, Refusals) {
   Tensor columns = filled(DType::kF8E5M2, {6, 4}, 0), two = filled(DType::kF32, {2}, 0);
   expect_refused(kernels().amax(stream(), rows.in(), In(), amax.out()), {"amax: x", "got f8e4m3 [4, 6]"});
   expect_refused(kernels().amax(stream(), x.in(), In(), two.out()), {"amax: amax", "f32 [2]", "f32 [1]"});
-  expect_refused(kernels().quantize(stream(), x.in(), amax.in(), Out(), Out(), amax.out(), InOut()), {"rows, columns or both"});
+  expect_refused(kernels().quantize(stream(), x.in(), amax.in(), Out(), Out(), amax.out(), InOut()),
+                 {"rows, columns or both"});
   expect_refused(kernels().quantize(stream(), x.in(), amax.in(), rows.out(), columns.out(), amax.out(), InOut()),
                  {"columns", "f8e5m2", "f8e4m3 as rows"});
   expect_refused(kernels().quantize(stream(), x.in(), amax.in(), Out(), rows.out(), amax.out(), InOut()),

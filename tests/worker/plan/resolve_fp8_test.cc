@@ -61,9 +61,10 @@ TEST(ResolveFp8, LayersCanBeKept) {
 TEST(ResolveFp8, BlocksAreWhole) {
   v1::JobSpec spec = fp8_spec();
   spec.mutable_precision()->set_recipe(v1::PrecisionSpec::BLOCK);
-  EXPECT_THAT(texts(spec), ElementsAre(HasSubstr("hidden = 64 is not a multiple of 128, as precision.recipe block needs; "
-                                                 "use 128, or recipe current"),
-                                       HasSubstr("head_dim * heads = 64"), HasSubstr("micro * sequence_length = 32")));
+  EXPECT_THAT(texts(spec),
+              ElementsAre(HasSubstr("hidden = 64 is not a multiple of 128, as precision.recipe block needs; "
+                                    "use 128, or recipe current"),
+                          HasSubstr("head_dim * heads = 64"), HasSubstr("micro * sequence_length = 32")));
   v1::ModelSpec& model = *spec.mutable_model();
   model.set_hidden(128);
   model.set_heads(8);
@@ -94,9 +95,8 @@ TEST(ResolveFp8, DelayedScalesHaveAHistory) {
   EXPECT_THAT(texts(spec), ElementsAre("spec.precision.fp8_history: 65537: at most 65536",
                                        "spec.precision.fp8_margin: 9: at most 8"));
   precision.set_recipe(v1::PrecisionSpec::CURRENT);
-  EXPECT_THAT(texts(spec),
-              ElementsAre(HasSubstr("precision.fp8_history: goes with recipe delayed only"),
-                          HasSubstr("precision.fp8_amax"), HasSubstr("precision.fp8_margin")));
+  EXPECT_THAT(texts(spec), ElementsAre(HasSubstr("precision.fp8_history: goes with recipe delayed only"),
+                                       HasSubstr("precision.fp8_amax"), HasSubstr("precision.fp8_margin")));
 }
 
 TEST(ResolveFp8, OtherPrecisionsHaveNoneOfIt) {

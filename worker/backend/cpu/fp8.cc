@@ -55,8 +55,8 @@ void dequantize_blocks(const Q* q, const In& inverse, Fp8Scaled scaled, int64_t 
                        float* to) {
   for (int64_t row = first; row < last; ++row) {
     for (int64_t block = 0; block < fp8_blocks(width); ++block) {
-      const int64_t at = scaled == Fp8Scaled::kRuns ? block * inverse.cols() + row
-                                                    : row / kFp8Block * inverse.cols() + block;
+      const int64_t at =
+          scaled == Fp8Scaled::kRuns ? block * inverse.cols() + row : row / kFp8Block * inverse.cols() + block;
       const int64_t from = block * kFp8Block, n = std::min(kFp8Block, width - from);
       dequantize_piece(q + row * width + from, inverse.as<float>()[at], to + row * width + from, n);
     }
@@ -147,7 +147,8 @@ void quantize_block_row(const In& x, bool square, int64_t first, int64_t count, 
       continue;
     }
     for (int64_t t = first; to_rows != nullptr && t < first + count; ++t) make({t, 1, column, n}, to_rows, nullptr);
-    for (int64_t c = column; to_columns != nullptr && c < column + n; ++c) make({first, count, c, 1}, nullptr, to_columns);
+    for (int64_t c = column; to_columns != nullptr && c < column + n; ++c)
+      make({first, count, c, 1}, nullptr, to_columns);
   }
 }
 

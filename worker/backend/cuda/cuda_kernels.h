@@ -52,14 +52,15 @@ class CudaKernels final : public Kernels {
 
   // Rows of at most 16384 columns, in both norms; UNIMPLEMENTED above.
   absl::Status layer_norm(Stream&, In residual, In delta, In weight, In bias, float epsilon, Out sum, Out y, Out mean,
-                          Out rstd) override;
+                          Out rstd, Out amax) override;
   absl::Status layer_norm_backward(Stream&, In dy, In x, In weight, In mean, In rstd, InOut dx, InOut dweight,
                                    InOut dbias) override;
-  absl::Status rms_norm(Stream&, In residual, In delta, In weight, float epsilon, Out sum, Out y, Out rstd) override;
+  absl::Status rms_norm(Stream&, In residual, In delta, In weight, float epsilon, Out sum, Out y, Out rstd,
+                        Out amax) override;
   absl::Status rms_norm_backward(Stream&, In dy, In x, In weight, In rstd, InOut dx, InOut dweight) override;
 
-  absl::Status gelu(Stream&, In x, Out y) override;
-  absl::Status gelu_backward(Stream&, In dy, In x, Out dx, InOut dbias) override;
+  absl::Status gelu(Stream&, In x, Out y, Out amax) override;
+  absl::Status gelu_backward(Stream&, In dy, In x, Out dx, InOut dbias, Out amax) override;
   absl::Status swiglu(Stream&, In gate_up, Out y, Out amax) override;
   absl::Status swiglu_backward(Stream&, In dy, In gate_up, Out dgate_up, Out amax) override;
 

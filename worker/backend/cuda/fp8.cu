@@ -394,8 +394,8 @@ absl::Status CudaKernels::amax(Stream& stream, In x, In known, Out amax) {
     const int64_t most = known.absent() ? kBlocks : kBlocks / 8;
     const auto blocks = static_cast<unsigned>(std::min(most, ceil_div(x.elements(), kOfBlock)));
     with_bool(x.elements() % kPackSize<T> == 0 && fits_packs<kPackSize<T>>(from), [&](auto vector) {
-      amax_kernel<vector.value><<<blocks, kThreads, 0, on>>>(from, x.elements(), source<float>(known),
-                                                               target<float>(amax));
+      amax_kernel<vector.value>
+          <<<blocks, kThreads, 0, on>>>(from, x.elements(), source<float>(known), target<float>(amax));
     });
   });
   return to_status(cudaGetLastError(), "amax");
@@ -412,11 +412,10 @@ absl::Status CudaKernels::quantize(Stream& stream, In x, In amax, Out rows, Out 
     using T = decltype(type);
     with_bool(fits_vectors(x, rows, columns), [&](auto vector) {
       const auto launch = [&](auto kernel) {
-        kernel<<<blocks, kThreads, 0, handle_of(stream)>>>(source<T>(x), source<float>(amax), height, width,
-                                                           static_cast<unsigned>(column_tiles),
-                                                           static_cast<unsigned>(row_tiles), target<uint8_t>(rows),
-                                                           target<uint8_t>(columns), target<float>(inverse_scale),
-                                                           target<float>(seen));
+        kernel<<<blocks, kThreads, 0, handle_of(stream)>>>(
+            source<T>(x), source<float>(amax), height, width, static_cast<unsigned>(column_tiles),
+            static_cast<unsigned>(row_tiles), target<uint8_t>(rows), target<uint8_t>(columns),
+            target<float>(inverse_scale), target<float>(seen));
       };
       if (is_e4m3) {
         launch(quantize_kernel<vector.value, DType::kF8E4M3, T>);
@@ -444,7 +443,7 @@ absl::Status CudaKernels::inverse_scales(Stream& stream, In amax, Out inverses) 
   if (absl::Status status = check_inverse_scales(amax, inverses); !status.ok()) return status;
   const auto blocks = static_cast<unsigned>(ceil_div(inverses.elements(), kThreads));
   inverse_scales_kernel<<<blocks, kThreads, 0, handle_of(stream)>>>(source<float>(amax), amax.elements(),
-                                                                   target<float>(inverses));
+                                                                    target<float>(inverses));
   return to_status(cudaGetLastError(), "inverse_scales");
 }
 
@@ -480,7 +479,7 @@ absl::Status CudaKernels::history_amax(Stream& stream, In history, bool newest, 
   if (absl::Status status = check_history_amax(history, amax); !status.ok()) return status;
   const auto rows = static_cast<unsigned>(history.rows());
   history_amax_kernel<<<rows, kThreads, 0, handle_of(stream)>>>(source<float>(history), newest ? 1 : history.cols(),
-                                                               history.cols(), margin, target<float>(amax));
+                                                                history.cols(), margin, target<float>(amax));
   return to_status(cudaGetLastError(), "history_amax");
 }
 

@@ -45,6 +45,14 @@ class Greatest {
     }
   }
 
+  // The same by a whole warp.
+  __device__ void publish_warp(float* amax) const {
+    const uint32_t of_warp = __reduce_max_sync(0xffffffffu, float_bits());
+    if (threadIdx.x % 32 == 0 && of_warp > *reinterpret_cast<volatile unsigned*>(amax)) {
+      atomicMax(reinterpret_cast<unsigned*>(amax), of_warp);
+    }
+  }
+
  private:
   // Of the greater one, as an f32.
   __device__ uint32_t float_bits() const {

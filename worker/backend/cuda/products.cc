@@ -96,8 +96,7 @@ absl::Status no_fp8(const Product& product) {
   return absl::UnimplementedError(absl::StrCat(
       "cuBLASLt has no product ", product.m, " x ", product.n, " x ", product.k, " of ",
       std::string(name_of(product.a_type)), " and ", std::string(name_of(product.b_type)), " into ",
-      std::string(name_of(product.d_type)),
-      product.a_scaled == Fp8Scaled::kWhole ? "" : " scaled in blocks",
+      std::string(name_of(product.d_type)), product.a_scaled == Fp8Scaled::kWhole ? "" : " scaled in blocks",
       " here: it takes a GPU of compute capability ",
       product.a_scaled == Fp8Scaled::kWhole ? "8.9 or later" : "9.0 and cuBLASLt 12.9 or later",
       ", and operands and scales aligned to 16 bytes"));
