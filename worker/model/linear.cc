@@ -5,6 +5,7 @@ namespace telar::model {
 using backend::Kernels;
 using engine::by_rows;
 using engine::DType;
+using engine::MemoryClass;
 using engine::Tensor;
 using parallel::Copies;
 using parallel::Operand;
@@ -114,21 +115,44 @@ Tensor Linear::fp8_forward(const Recorder& recorder, Tensor x, Tensor x_amax) {
   return y;
 }
 
+// The bytes of the transposed copy are those of the other, wherever that comes from.
+void Linear::record_columns(const Recorder& recorder, const std::string& name, Quantized& q) const {
+  q.columns = recorder.program.transient(name + ".fp8.transposed", q.rows.dtype(),
+                                         {q.rows.shape().cols(), q.rows.shape().rows()}, MemoryClass::kActivations);
+  recorder.program.record(name + ".transpose", &Kernels::transpose, q.rows.in(), q.columns.out());
+  q.columns_inverse = q.rows_inverse;
+}
+
 Tensor Linear::fp8_backward(const Recorder& recorder, Tensor x, Tensor dy, bool with_bias, Tensor dy_amax) const {
   const parallel::Fp8Scales& scales = *recorder.scales;
-  if (split_ == Split::kInputs) dy = recorder.gather_tokens(name_ + ".dy", dy);
+  // As in the forward; but a bias's gradient wants all of dy as it is.
+  const bool over_ranks = recorder.tensor_size() > 1, rounded_first = over_ranks && !scales.are_in_blocks();
+  const bool gathers_dy = over_ranks && split_ == Split::kInputs;
+  const bool gathers_dy_rounded = gathers_dy && rounded_first && !(bias_ && with_bias);
+  if (gathers_dy && !gathers_dy_rounded) dy = recorder.gather_tokens(name_ + ".dy", dy);
   const bool reads_x = reads_input(recorder);
-  if (split_ == Split::kOutputs && reads_x) x = recorder.gather_tokens(name_ + ".x", x);
+  const bool gathers_x = over_ranks && split_ == Split::kOutputs && reads_x;
+  if (gathers_x && !rounded_first) x = recorder.gather_tokens(name_ + ".x", x);
   const Quantized weight = recorder.weights.quantized(name_, Copies::kColumns);
   dy_amax = scales.amax(name_ + ".dy", name_, Operand::kOutputGrad, dy, dy_amax);
-  const Quantized q_dy =
-      scales.quantize(name_ + ".dy", name_, Operand::kOutputGrad, dy, dy_amax, recorder.fp8->gradients, Copies::kBoth);
+  if (gathers_dy_rounded) recorder.max_over_tensor_ranks(name_ + ".dy.amax", dy_amax);
+  Quantized q_dy = scales.quantize(name_ + ".dy", name_, Operand::kOutputGrad, dy, dy_amax, recorder.fp8->gradients,
+                                   gathers_dy_rounded ? Copies::kRows : Copies::kBoth);
+  if (gathers_dy_rounded) q_dy.rows = recorder.gather_tokens(name_ + ".dy", q_dy.rows);
   const Tensor dx = recorder.activation(name_ + ".dx", weight.columns.shape()[0]);
   fp8_product(recorder, name_ + ".dgrad", q_dy, weight.columns, weight.columns_inverse, Tensor(), false, dx);
+  if (gathers_dy_rounded) record_columns(recorder, name_ + ".dy", q_dy);
   const Tensor result = split_ == Split::kOutputs ? recorder.scatter_tokens(name_ + ".dx", dx) : dx;
-  const Quantized q_x = reads_x ? scales.quantize(name_ + ".x.again", name_, Operand::kInput, x, input_amax_,
-                                                  DType::kF8E4M3, Copies::kColumns, /*again=*/true)
-                                : input_;
+  Quantized q_x = input_;
+  if (reads_x) {
+    const bool in_rows = gathers_x && rounded_first;
+    q_x = scales.quantize(name_ + ".x.again", name_, Operand::kInput, x, input_amax_, DType::kF8E4M3,
+                          in_rows ? Copies::kRows : Copies::kColumns, /*again=*/true);
+    if (in_rows) {
+      q_x.rows = recorder.gather_tokens(name_ + ".x", q_x.rows);
+      record_columns(recorder, name_ + ".x", q_x);
+    }
+  }
   Tensor dy_of_bias;
   if (bias_ && with_bias) {  // See backward(); the weight's gradient reads copies.
     dy_of_bias = split_ == Split::kInputs ? recorder.kept_for_weight_gradient(name_ + ".dy", dy) : dy;

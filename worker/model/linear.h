@@ -70,6 +70,8 @@ class Linear {
   engine::Tensor fp8_forward(const Recorder& recorder, engine::Tensor x, engine::Tensor x_amax);
   engine::Tensor fp8_backward(const Recorder& recorder, engine::Tensor x, engine::Tensor dy, bool with_bias,
                               engine::Tensor dy_amax) const;
+  // The transposed copy of q, from the one that it has.
+  void record_columns(const Recorder& recorder, const std::string& name, parallel::Quantized& q) const;
   // y = x W^T of one micro-batch, both with rows along the sums.
   void fp8_product(const Recorder& recorder, const std::string& name, const parallel::Quantized& x,
                    engine::Tensor weight, engine::Tensor weight_inverse, engine::Tensor bias, bool fast,
