@@ -61,6 +61,7 @@ TEST(ResolveFp8, LayersCanBeKept) {
 TEST(ResolveFp8, BlocksAreWhole) {
   v1::JobSpec spec = fp8_spec();
   spec.mutable_precision()->set_recipe(v1::PrecisionSpec::BLOCK);
+  spec.mutable_batch()->set_micro(1);
   EXPECT_THAT(texts(spec),
               ElementsAre(HasSubstr("hidden = 64 is not a multiple of 128, as precision.recipe block needs; "
                                     "use 128, or recipe current"),
