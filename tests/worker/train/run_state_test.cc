@@ -61,7 +61,8 @@ TEST_F(RunTest, DelayedScalesAreSaved) {
   EXPECT_TRUE(read(shard("broken", "00000040")) == read(shard("unbroken", "00000040")));
   const auto amaxes = [&](const std::string& run_dir) {
     std::map<std::string, nlohmann::json> shapes;
-    for (const auto& tensor : manifest(run_dir, "00000040")["tensors"]) {
+    const nlohmann::json saved = manifest(run_dir, "00000040");
+    for (const auto& tensor : saved["tensors"]) {
       if (tensor["kind"] == "fp8_amax") shapes[tensor["name"]] = tensor["shape"];
     }
     return shapes;
