@@ -61,10 +61,7 @@ class FakeCoordinator final : public v1::Cluster::Service {
   }
 
   // As of a coordinator that others stand in for; for streams from now on.
-  void set_term(uint64_t term) {
-    const std::lock_guard lock(mutex_);
-    term_ = term;
-  }
+  void set_term(uint64_t term) { set(term_, term); }
   void assign(std::vector<v1::Assignment> assignments) {
     const std::lock_guard lock(mutex_);
     assignments_ = std::move(assignments);
@@ -79,27 +76,16 @@ class FakeCoordinator final : public v1::Cluster::Service {
     changed_.notify_all();
   }
   // Heartbeats are taken, and not answered.
-  void fall_silent(bool silent) {
-    const std::lock_guard lock(mutex_);
-    silent_ = silent;
-  }
+  void fall_silent(bool silent) { set(silent_, silent); }
   // Output of this epoch is refused with FAILED_PRECONDITION from now on.
   void end_epoch(uint64_t epoch) {
     const std::lock_guard lock(mutex_);
     ended_.insert(epoch);
   }
-
   // The node is revoked, or not any more: streams end, and it may not register.
-  void revoke(bool revoked) {
-    const std::lock_guard lock(mutex_);
-    revoked_ = revoked;
-  }
-
+  void revoke(bool revoked) { set(revoked_, revoked); }
   // There is no room for logs.
-  void set_full(bool full) {
-    const std::lock_guard lock(mutex_);
-    full_ = full;
-  }
+  void set_full(bool full) { set(full_, full); }
 
   // Waits until the condition holds on what is known; false after `longest`.
   bool wait(const std::function<bool(const FakeCoordinator&)>& condition,
@@ -141,6 +127,11 @@ class FakeCoordinator final : public v1::Cluster::Service {
   }
 
  private:
+  template <typename Value>
+  void set(Value& member, Value value) {
+    const std::lock_guard lock(mutex_);
+    member = value;
+  }
   grpc::Status RegisterNode(grpc::ServerContext*, const v1::RegisterNodeRequest* request,
                             v1::RegisterNodeResponse* response) override {
     using google::protobuf::util::TimeUtil;
