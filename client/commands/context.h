@@ -53,9 +53,11 @@ struct Terminal {
   std::istream& in;
   std::ostream& out;
   std::ostream& err;
-  bool live = false;         // err is a terminal: one line is redrawn.
-  bool colour = false;       // live, and the user has not set NO_COLOR.
-  int (*width)() = nullptr;  // Columns of that terminal; none: 80.
+  bool live = false;          // err is a terminal: one line is redrawn.
+  bool colour = false;        // live, and the user has not set NO_COLOR.
+  int (*width)() = nullptr;   // Columns of that terminal; none: 80.
+  int (*height)() = nullptr;  // Lines; none: 24.
+  bool unicode = false;       // It shows more than ASCII.
 };
 
 struct Context {

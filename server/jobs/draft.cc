@@ -10,7 +10,8 @@ namespace telar::server::jobs {
 
 using cluster::to_timestamp;
 
-Draft::Draft(JobRecord record, Clock::Wall now) : record_(std::move(record)), now_(now) {
+Draft::Draft(JobRecord record, Clock::Wall now, Clock::Wall moment)
+    : record_(std::move(record)), now_(now), moment_(moment) {
   if (record_.step_stride() == 0) record_.set_step_stride(1);
 }
 
@@ -34,12 +35,12 @@ void Draft::transition(v1::Job::State to, const std::string& reason) {
   change->set_to(to);
   change->set_reason(reason);
   change->set_epoch(job().epoch());
-  settle_state(record_, now_);
+  settle_state(record_, moment_);
   job().set_state(to);
   job().set_message(reason);
-  if (to == v1::Job::QUEUED) *record_.mutable_queue_time() = to_timestamp(now_);
+  if (to == v1::Job::QUEUED) *record_.mutable_queue_time() = to_timestamp(moment_);
   if (to == v1::Job::RUNNING && !job().has_start_time()) *job().mutable_start_time() = to_timestamp(now_);
-  if (ending(to) && !record_.has_stop_time()) *record_.mutable_stop_time() = to_timestamp(now_);
+  if (ending(to) && !record_.has_stop_time()) *record_.mutable_stop_time() = to_timestamp(moment_);
   if (terminal(to)) *job().mutable_end_time() = to_timestamp(now_);
   add_event(std::move(event), 0);
 }

@@ -1,4 +1,4 @@
-// Where each second of a job's life went. Pure, of the record; by the wall clock, as processes go on while no
+// Where each second of a job's life went. Pure, of the record; by its Timeline, as processes go on while no
 // coordinator looks.
 #pragma once
 

@@ -37,6 +37,7 @@ JobManager::JobManager(JobOptions options, const Clock* clock, store::Store* sto
       store_(store),
       logs_(logs),
       observer_(observer),
+      timeline_(clock),
       cluster_(clock, options_.lease),
       next_version_(static_cast<uint64_t>(
           std::chrono::duration_cast<std::chrono::microseconds>(clock->wall().time_since_epoch()).count())),
@@ -52,6 +53,9 @@ absl::StatusOr<std::unique_ptr<JobManager>> JobManager::open(JobOptions options,
 }
 
 absl::Status JobManager::replay() {
+  auto timeline = Timeline::open(clock_, store_);
+  if (!timeline.ok()) return timeline.status();
+  timeline_ = *timeline;
   auto rows = store_->jobs();
   if (!rows.ok()) return rows.status();
   for (const store::JobRow& row : *rows) {
@@ -73,7 +77,7 @@ absl::StatusOr<const JobRecord*> JobManager::find(const std::string& name) const
   return &found->second;
 }
 
-Draft JobManager::draft_of(const std::string& id) const { return Draft(jobs_.at(id), clock_->wall()); }
+Draft JobManager::draft_of(const std::string& id) const { return Draft(jobs_.at(id), clock_->wall(), timeline_.now()); }
 
 absl::Status JobManager::commit(Draft& draft) {
   auto batch = finish(draft);
@@ -128,6 +132,7 @@ void JobManager::apply(const JobRecord& before, const JobRecord& after) {
     placed_.erase(id);
     stops_.erase(id);
     hangs_.forget(id);
+    forecasts_.erase(id);
     cluster_.release(job.name());
   }
   if (assignments_differ(before, after)) {
@@ -166,8 +171,9 @@ absl::StatusOr<bool> JobManager::replayed(const std::string& request, google::pr
 
 v1::Job JobManager::shown(const JobRecord& record) const {
   v1::Job job = record.job();
-  *job.mutable_goodput() = goodput_of(record, clock_->wall());
+  *job.mutable_goodput() = goodput_of(record, timeline_.now());
   job.set_run_seconds(run_seconds(job.goodput()));
+  if (placed(job.state())) show_placed(record, job);
   const Waiter* waiter = line_.find(record.order());
   if (waiter == nullptr || !explainer_) return job;
   auto waiting = explainer_->explain(*waiter, line_.request(waiter->request));
@@ -313,6 +319,7 @@ bool JobManager::count_some(std::string* id, Census* census) const {
     ++census->states[job.state()];
     if (terminal(job.state())) continue;
     const v1::ParallelSpec& parallel = job.spec().parallel();
+    const v1::JobForecast* forecast = forecast_of(job);
     census->live.push_back({.id = *id,
                             .name = job.spec().name(),
                             .model = job.spec().model().preset(),
@@ -322,8 +329,9 @@ bool JobManager::count_some(std::string* id, Census* census) const {
                             .tensor = parallel.tensor(),
                             .pipeline = parallel.pipeline(),
                             .step = job.progress().step(),
-                            .goodput = goodput_of(entry->second, clock_->wall()),
-                            .straggler_ratio = hangs_.straggler_ratio(*id)});
+                            .goodput = goodput_of(entry->second, timeline_.now()),
+                            .straggler_ratio = hangs_.straggler_ratio(*id),
+                            .forecast = forecast == nullptr ? v1::JobForecast() : *forecast});
   }
   return entry != jobs_.end();
 }

@@ -30,6 +30,7 @@
 #include "server/jobs/hang_watch.h"
 #include "server/jobs/job_types.h"
 #include "server/jobs/queue.h"
+#include "server/jobs/timeline.h"
 #include "server/jobs/waiting.h"
 #include "server/store/log_store.h"
 #include "server/store/store.h"
@@ -45,8 +46,7 @@ class JobManager {
   static absl::StatusOr<std::unique_ptr<JobManager>> open(JobOptions options, const Clock* clock, store::Store* store,
                                                           store::LogStore* logs, Observer* observer);
 
-  // For people.
-  // `owner`: whose it is; empty: nobody is known. A request_id counts for its owner alone.
+  // For people. `owner`: whose it is; empty: nobody is known. A request_id counts for its owner alone.
   absl::StatusOr<v1::Job> create(v1::CreateJobRequest request, const std::string& owner = "");
   // The jobs of the answer have no spec: there may be ten thousand.
   absl::StatusOr<v1::CreateJobArrayResponse> create_array(v1::CreateJobArrayRequest request,
@@ -54,6 +54,7 @@ class JobManager {
   absl::StatusOr<v1::Job> update(const v1::UpdateJobRequest& request);
   std::vector<v1::Queue> queues() const;  // In order of name, as are the nodes.
   absl::StatusOr<v1::Job> cancel(const v1::CancelJobRequest& request);
+  absl::StatusOr<v1::Job> trace(const v1::TraceJobRequest& request);
   absl::StatusOr<v1::Job> get(const std::string& name) const;
   absl::StatusOr<v1::ListJobsResponse> list(const v1::ListJobsRequest& request) const;
   absl::StatusOr<EventPage> events(const std::string& name, uint64_t after, int limit) const;
@@ -68,7 +69,7 @@ class JobManager {
   // For operators: OPEN, CORDONED or DRAINING. `answer` (may be empty) is the key that the answer is kept under.
   absl::StatusOr<v1::Node> set_scheduling(const std::string& node, v1::Node::Scheduling scheduling,
                                           const std::string& reason, const std::string& answer);
-  void set_queues(std::vector<QueueConfig> queues);
+  void set_queues(std::vector<QueueConfig> queues);  // What is in the --queues file now.
 
   // For workers.
   absl::StatusOr<v1::RegisterNodeResponse> register_node(const v1::RegisterNodeRequest& request);
@@ -80,8 +81,7 @@ class JobManager {
   ChangeSignal& assignment_changes(const std::string& node);
   absl::StatusOr<v1::AppendLogResponse> append_log(const v1::AppendLogRequest& request);
   absl::StatusOr<v1::ReportEventsResponse> report_events(const v1::ReportEventsRequest& request);
-  // What was asked for in assignments().
-  absl::Status report_flight(const v1::ReportFlightRequest& request);
+  absl::Status report_flight(const v1::ReportFlightRequest& request);  // What was asked for in assignments().
   // The keys through which the ranks of an epoch meet; durable, so that a gang goes on meeting after a restart of the
   // coordinator. FAILED_PRECONDITION (STALE_EPOCH) unless the epoch is the job's current one, and not being ended.
   absl::Status put_key(const std::string& job, uint64_t epoch, const std::string& key, const std::string& value);
@@ -93,16 +93,14 @@ class JobManager {
   // later step of this epoch was committed.
   absl::Status commit_checkpoint(const std::string& job, uint64_t epoch, uint64_t step);
   // The last one that may be published, of whichever epoch. STALE_EPOCH as above.
-  struct Commit {
-    uint64_t epoch = 0;
-    uint64_t step = 0;
-  };
   absl::StatusOr<std::optional<Commit>> last_commit(const std::string& job, uint64_t epoch) const;
 
-  // For when the port is known only after the manager exists. Before any worker registers.
-  void set_rendezvous_address(const std::string& address);
-  // Every stream and wait ends from now on.
-  void shut_down();
+  // Of a placed job that has no forecast in its current epoch yet: forecaster.h.
+  std::optional<ForecastWish> forecast_wanted() const;
+  void set_forecast(const ForecastWish& wish, v1::JobForecast forecast);
+
+  void set_rendezvous_address(const std::string& address);  // Where the port is known late. Before any worker comes.
+  void shut_down();                                         // Every stream and wait ends from now on.
   // One round of the scheduler: leases, then the queue. Call it about once a second and after every change.
   void tick();
   ChangeSignal& changes() { return changes_; }
@@ -135,14 +133,15 @@ class JobManager {
   bool list_some(const v1::ListJobsRequest& request, int most, uint64_t* below, v1::ListJobsResponse* response) const;
   // The job as people see it: with why it waits, and how long it runs by now.
   v1::Job shown(const JobRecord& record) const;
+  void show_placed(const JobRecord& record, v1::Job& job) const;  // How its ranks get on, and its forecast.
+  const v1::JobForecast* forecast_of(const v1::Job& job) const;   // Of its epoch; null: none yet.
   // The first of its dependencies that is so, in words.
   std::optional<std::string> dependency_that(Dependence is, const v1::Job& job) const;
   // A new job of a complete spec, named and in the queue, but nowhere stored yet.
   Draft submitted(const std::string& project, const std::string& owner, const v1::JobSpec& spec, const std::string& id,
                   uint64_t order, const std::string& why = "submitted") const;
   std::string new_id() const;
-  // Fills in where the job would start now, or why it would not.
-  void try_out(const JobRecord& record, v1::Job& job);
+  void try_out(const JobRecord& record, v1::Job& job);  // Fills in where the job would start now, or why not.
   v1::CreateJobArrayResponse tried_out(const std::vector<Draft>& drafts);
   absl::Status check_move(const JobRecord& record, const std::string& to) const;
   SchedulingContext scheduling_context() const;
@@ -191,11 +190,13 @@ class JobManager {
   // Hangs, stragglers, elastic jobs: job_manager_hang.cc.
   void hear_paces(const v1::HeartbeatRequest& request);
   void add_flight_wishes(const std::string& node, v1::HeartbeatResponse& response) const;
+  void add_trace_wishes(const std::string& node, v1::HeartbeatResponse& response) const;
   bool look_after_gangs();  // False: it is too soon for another look.
   void judge_hang(const std::string& id);
   void note_stragglers(const std::string& id);
   void grow_shrunk();
   uint32_t replicas_if_queued(const JobRecord& record);  // Of a job that runs, if it were not placed; 0: none.
+  void keep_timeline();
   void expire_leases();
   // Time limits, drains, and dependencies that cannot hold any more.
   void enforce();
@@ -220,6 +221,7 @@ class JobManager {
   std::mutex layouts_mutex_;  // One search of layouts at a time; never taken under mutex_.
   mutable std::mutex mutex_;
   // Guarded by mutex_:
+  Timeline timeline_;
   cluster::Cluster cluster_;
   DeviceWatch devices_{&cluster_.quarantine()};
   std::map<std::string, JobRecord> jobs_;     // By id.
@@ -234,17 +236,14 @@ class JobManager {
   std::map<std::string, std::shared_ptr<Pending>> pending_;  // By job id.
   std::map<std::string, std::string> pending_answers_;       // Request -> job id.
   std::map<std::string, std::unique_ptr<ChangeSignal>> node_signals_;
-  std::map<std::string, uint64_t> versions_;  // Of each node's assignments.
-  uint64_t next_version_;                     // Above those of any former life of the coordinator.
-  std::set<std::string> heard_;               // Nodes that sent a heartbeat since they registered.
-  struct StopTold {
-    uint64_t epoch = 0;
-    std::map<std::string, Clock::Steady> at;  // Node -> when an answer first said STOP.
-  };
+  std::map<std::string, uint64_t> versions_;       // Of each node's assignments.
+  uint64_t next_version_;                          // Above those of any former life of the coordinator.
+  std::set<std::string> heard_;                    // Nodes that sent a heartbeat since they registered.
   std::map<std::string, StopTold> stops_;          // Job id -> who was told to stop.
   std::map<std::string, Clock::Steady> retry_at_;  // Job id -> not before; retry_time, whatever happens to the wall's.
   HangWatch hangs_;
-  std::optional<Clock::Steady> looked_after_, looked_for_growth_;  // Gangs; shrunk ones.
+  std::map<std::string, std::pair<uint64_t, v1::JobForecast>> forecasts_;  // By id, with the epoch; of placed jobs.
+  std::optional<Clock::Steady> looked_after_, looked_for_growth_;          // Gangs; shrunk ones.
 };
 
 }  // namespace telar::server::jobs

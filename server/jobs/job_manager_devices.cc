@@ -70,7 +70,7 @@ void JobManager::give_up_receipts() {
   const std::set<std::string> ids = placed_;  // A commit may take one out.
   for (const std::string& id : ids) {
     const JobRecord& record = jobs_.at(id);
-    if (pending(id) || !receipts_overdue(record, clock_->wall(), options_.receipt_deadline)) continue;
+    if (pending(id) || !receipts_overdue(record, timeline_, options_.receipt_deadline)) continue;
     DeviceWatch::Changes changes;
     const std::vector<std::string> silent = missing_receipts(record);
     for (const v1::RankPlacement& place : record.job().placement()) {

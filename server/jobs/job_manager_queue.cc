@@ -25,12 +25,24 @@ constexpr std::chrono::milliseconds kLongestPause(500);
 // Jobs of which a change is pending are left out: that change, once it counts, brings about the next round.
 void JobManager::tick() {
   std::unique_lock<std::mutex> hold(mutex_);
+  keep_timeline();
   expire_leases();
   give_up_receipts();
   enforce();
   const bool looked = look_after_gangs();
   place_queued(hold);
   if (looked) grow_shrunk();  // Behind the queue: what waits comes first.
+}
+
+void JobManager::keep_timeline() {
+  const auto set = timeline_.unkept();
+  if (!set) return;
+  spdlog::warn("the wall clock was set by {:.1f} s; no job waits longer or shorter for it",
+               std::chrono::duration<double>(*set).count());
+  // Else it is tried again in the next round.
+  if (absl::Status status = told_of_store(timeline_.keep(store_)); !status.ok()) {
+    spdlog::error("cannot record by how much the wall clock was set: {}", std::string(status.message()));
+  }
 }
 
 void JobManager::expire_leases() {
@@ -67,7 +79,7 @@ void JobManager::enforce() {
     const v1::Job::State state = record.job().state();
     const uint64_t limit = record.job().spec().scheduling().time_limit_seconds();
     if (limit > 0 && state == v1::Job::RUNNING &&
-        run_seconds(goodput_of(record, clock_->wall())) >= static_cast<double>(limit)) {
+        run_seconds(goodput_of(record, timeline_.now())) >= static_cast<double>(limit)) {
       Draft draft = draft_of(id);
       end_at_time_limit(draft);
       store(id, draft, "the end of its time");
@@ -167,7 +179,8 @@ Holder JobManager::holder_of(const JobRecord& record, const cluster::Inventory& 
 
 RoundView JobManager::view() const {
   RoundView view;
-  view.now = clock_->wall();
+  view.now = timeline_.now();
+  view.ahead = timeline_.ahead();
   view.inventory = cluster_.inventory();
   view.queues = options_.queues;
   for (const auto& [id, at] : retry_at_) {

@@ -84,7 +84,7 @@ Draft JobManager::submitted(const std::string& project, const std::string& owner
   job.set_owner(owner);
   job.set_run_dir(absl::StrCat(options_.run_root, "/", id));
   record.set_order(order);
-  Draft draft(std::move(record), clock_->wall());
+  Draft draft(std::move(record), clock_->wall(), timeline_.now());
   *draft.job().mutable_create_time() = cluster::to_timestamp(draft.now());
   draft.transition(v1::Job::QUEUED, why);
   return draft;
@@ -159,7 +159,7 @@ absl::StatusOr<v1::Job> JobManager::update(const v1::UpdateJobRequest& request) 
   if (absl::Status status = check_move(**record, scheduling.queue()); !status.ok()) return status;
   draft.touch();
   const uint64_t limit = scheduling.time_limit_seconds();
-  const bool used_up = limit > 0 && run_seconds(goodput_of(**record, clock_->wall())) >= static_cast<double>(limit);
+  const bool used_up = limit > 0 && run_seconds(goodput_of(**record, timeline_.now())) >= static_cast<double>(limit);
   if (used_up && draft.job().state() == v1::Job::QUEUED) end_at_time_limit(draft);  // One that runs is seen to.
   draft.set_answer(key);
   return commit_unlocked(hold, std::move(draft), key);

@@ -12,6 +12,7 @@
 #include "server/jobs/job_manager.h"
 #include "server/jobs/progress.h"
 #include "server/jobs/receipts.h"
+#include "server/jobs/traces.h"
 #include "server/jobs/transitions.h"
 
 namespace telar::server::jobs {
@@ -59,7 +60,9 @@ void take_event(Draft& draft, uint32_t number, const v1::RankEvent& event) {
     rank.set_log_lost_bytes(rank.log_lost_bytes() + event.log_lost().bytes());
     set_log_gap(draft, draft.job().epoch(), number, "no room on its node's disk: ", rank.log_lost_bytes());
   }
+  fold_memory(draft.record(), number, event);
   if (number == 0) fold_event(draft.record(), event);
+  if (event.has_trace()) return note_trace(draft, number, event.trace());  // Of a thousand ranks; the job counts them.
   // Every rank takes the same steps; one account of them is enough.
   if (number == 0 || !event.has_step()) draft.report(number, event);
 }
@@ -103,8 +106,9 @@ void JobManager::observe_node(Draft& draft, const v1::HeartbeatRequest& request)
   const auto told = stops_.find(id);
   bool told_to_stop = false;
   const auto grace = stop_grace(draft.record(), options_.stop_grace);
-  // Two clocks: the wall's may be set back, and of the other one nothing is left after a restart of the coordinator.
-  bool grace_over = ending(draft.job().state()) && draft.now() >= cluster::to_wall(draft.record().stop_time()) + grace;
+  // Two ways to tell: the first holds over a restart of the coordinator, the second whatever happened meanwhile.
+  bool grace_over =
+      ending(draft.job().state()) && draft.moment() >= cluster::to_wall(draft.record().stop_time()) + grace;
   if (told != stops_.end() && told->second.epoch == draft.job().epoch()) {
     const auto at = told->second.at.find(request.node());
     told_to_stop = at != told->second.at.end();
@@ -195,6 +199,7 @@ v1::HeartbeatResponse JobManager::assignments(const std::string& node) {
     }
   }
   add_flight_wishes(node, response);
+  add_trace_wishes(node, response);
   return response;
 }
 
@@ -318,8 +323,7 @@ absl::Status JobManager::commit_checkpoint(const std::string& job, uint64_t epoc
   return commit_unlocked(hold, std::move(draft)).status();
 }
 
-absl::StatusOr<std::optional<JobManager::Commit>> JobManager::last_commit(const std::string& job,
-                                                                          uint64_t epoch) const {
+absl::StatusOr<std::optional<Commit>> JobManager::last_commit(const std::string& job, uint64_t epoch) const {
   std::lock_guard<std::mutex> hold(mutex_);
   auto record = find_saving(job, epoch);
   if (!record.ok()) return record.status();

@@ -145,6 +145,15 @@ grpc::Status RendezvousService::GetKeys(grpc::ServerContext* context, const v1::
   return grpc::Status::OK;
 }
 
+grpc::Status RendezvousService::ReadClock(grpc::ServerContext*, const v1::ReadClockRequest*,
+                                          v1::ReadClockResponse* response) {
+  const auto now = [this] { return std::chrono::duration<double>(clock_.now().time_since_epoch()).count(); };
+  response->set_received_seconds(now());
+  response->set_clock(clock_name_);
+  response->set_replied_seconds(now());
+  return grpc::Status::OK;
+}
+
 grpc::Status CheckpointsService::CommitCheckpoint(grpc::ServerContext*, const v1::CommitCheckpointRequest* request,
                                                   v1::CommitCheckpointResponse*) {
   const CallTimer timer(metrics_, "CommitCheckpoint");

@@ -143,6 +143,8 @@ Guarded<v1::Jobs>::Guarded(Guard* guard, Inner* inner) : guard_(guard), inner_(i
   unary("ListQueues", &Inner::ListQueues);
   server_stream("WatchJob", &Inner::WatchJob);
   server_stream("ReadLog", &Inner::ReadLog);
+  unary("TraceJob", &Inner::TraceJob);
+  server_stream("ReadTrace", &Inner::ReadTrace);
   unary("ListNodes", &Inner::ListNodes);
   unary("GetVersion", &Inner::GetVersion);
 }
@@ -168,6 +170,7 @@ template <>
 Guarded<v1::Rendezvous>::Guarded(Guard* guard, Inner* inner) : guard_(guard), inner_(inner) {
   unary("PutKey", &Inner::PutKey);
   unary("GetKeys", &Inner::GetKeys);
+  unary("ReadClock", &Inner::ReadClock);
 }
 
 template <>

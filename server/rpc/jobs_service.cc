@@ -8,6 +8,7 @@
 #include "common/version.h"
 #include "server/auth/caller.h"
 #include "server/jobs/elastic.h"
+#include "server/jobs/trace_file.h"
 #include "server/jobs/transitions.h"
 #include "server/rpc/answer.h"
 
@@ -16,6 +17,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kClientLook(250);  // How long a client that went away may go unnoticed.
 constexpr int kEventsAPage = 256;
+constexpr size_t kTracePiece = 256 << 10;
 
 // When a stream sends a heartbeat: at its start, and after each silence.
 class Pulse {
@@ -190,6 +192,42 @@ grpc::Status JobsService::ReadLog(grpc::ServerContext* context, const v1::ReadLo
     manager_->changes().wait(seen, std::min(kClientLook, heartbeat_));
   }
   return cancelled();
+}
+
+grpc::Status JobsService::TraceJob(grpc::ServerContext*, const v1::TraceJobRequest* request, v1::Job* job) {
+  const CallTimer timer(metrics_, "TraceJob");
+  return answer(manager_->trace(*request), job);
+}
+
+// A piece at a time from the disk to the caller: however many ranks there are, one piece is in memory.
+grpc::Status JobsService::ReadTrace(grpc::ServerContext* context, const v1::ReadTraceRequest* request,
+                                    grpc::ServerWriter<v1::TraceChunk>* writer) {
+  const auto job = manager_->get(request->name());
+  if (!job.ok()) return to_grpc(job.status());
+  bool any = false;
+  uint64_t offset = request->offset();
+  for (uint32_t rank = request->rank(); rank < jobs::most_ranks(job->spec()); ++rank, offset = 0) {
+    const auto file = jobs::TraceFile::open(job->run_dir(), rank, request->step());
+    if (absl::IsNotFound(file.status())) continue;  // It missed the step, or there is no such rank in this epoch.
+    if (!file.ok()) return to_grpc(file.status());
+    any = true;
+    v1::TraceChunk chunk;
+    chunk.set_rank(rank);
+    while (!chunk.last()) {
+      if (context->IsCancelled()) return cancelled();
+      auto data = file->read(offset, kTracePiece);
+      if (!data.ok()) return to_grpc(data.status());
+      chunk.set_offset(offset);
+      offset += data->size();
+      chunk.set_last(offset >= file->size());
+      chunk.set_data(*std::move(data));
+      if (!writer->Write(chunk)) return cancelled();
+    }
+  }
+  if (any || request->rank() > 0) return grpc::Status::OK;
+  return to_grpc(error(absl::StatusCode::kNotFound, "TRACE_NOT_FOUND",
+                       absl::StrCat("job '", job->name(), "': below ", job->run_dir(), " is no trace of step ",
+                                    request->step(), "; the coordinator must see the folder that workers write to")));
 }
 
 grpc::Status JobsService::ListNodes(grpc::ServerContext*, const v1::ListNodesRequest* request,

@@ -77,6 +77,21 @@ void add_jobs(const jobs::Census& census, std::vector<MetricFamily>& out) {
   for (MetricFamily* family : {&counts, &info, &states, &steps, &times, &ratios}) out.push_back(std::move(*family));
 }
 
+// Of each pipeline rank, as ranks of one are alike; ranks tell of what they have by telar_memory_bytes.
+void add_forecasts(const jobs::Census& census, std::vector<MetricFamily>& out) {
+  MetricFamily bytes = gauge_family("telar_memory_forecast_bytes",
+                                    "What a rank of a placed job should need, by class and place in the pipeline");
+  for (const jobs::LiveJob& job : census.live) {
+    for (const v1::StageMemory& stage : job.forecast.memory()) {
+      for (const v1::MemoryUse& use : stage.classes()) {
+        add(bytes, {{"job_id", job.id}, {"pp", std::to_string(stage.pipeline_rank())}, {"class", use.memory_class()}},
+            static_cast<double>(use.bytes()));
+      }
+    }
+  }
+  out.push_back(std::move(bytes));
+}
+
 void add_nodes(const std::vector<v1::Node>& nodes, std::vector<MetricFamily>& out) {
   std::map<v1::Node::State, int> by_state = {
       {v1::Node::READY, 0}, {v1::Node::UNKNOWN, 0}, {v1::Node::LOST, 0}, {v1::Node::OFFLINE, 0}};
@@ -169,7 +184,9 @@ void Metrics::on_call(const std::string& method, double seconds) {
 
 std::string Metrics::render(const jobs::JobManager& manager) {
   std::vector<MetricFamily> families = registry_.Collect();
-  add_jobs(manager.census(), families);
+  const jobs::Census census = manager.census();
+  add_jobs(census, families);
+  add_forecasts(census, families);
   add_nodes(manager.nodes(), families);
   for (const auto& source : sources_) {
     for (MetricFamily& family : source()) families.push_back(std::move(family));

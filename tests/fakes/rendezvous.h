@@ -98,6 +98,13 @@ class FakeRendezvous final : public v1::Rendezvous::Service {
     for (const std::string& value : *values) response->add_values(value);
     return grpc::Status::OK;
   }
+  grpc::Status ReadClock(grpc::ServerContext*, const v1::ReadClockRequest*, v1::ReadClockResponse* response) override {
+    const std::chrono::duration<double> now = std::chrono::steady_clock::now().time_since_epoch();
+    response->set_clock("the fake's");
+    response->set_received_seconds(now.count());
+    response->set_replied_seconds(now.count());
+    return grpc::Status::OK;
+  }
 
   InProcessStore store_;
   int port_ = 0;

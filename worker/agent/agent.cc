@@ -4,8 +4,6 @@
 
 #include <utility>
 
-#include "common/channel.h"
-
 namespace telar::agent {
 
 using std::chrono::milliseconds;
@@ -23,14 +21,15 @@ Agent::Agent(AgentConfig config, const StateDir* state, Spawner* spawner, promet
       daemon_metrics_(*registry, config_.self.version(), config_.self.node()),
       device_metrics_(*registry),
       rank_metrics_(*registry, config_.self.node()),
+      line_(config_.coordinator),
       link_(std::make_unique<CoordinatorLink>(
-          config_.coordinator, config_.self, &daemon_metrics_,
+          &line_, config_.self, &daemon_metrics_,
           CoordinatorLink::Told{.on_assignments = [this](v1::HeartbeatResponse r) { take_assignments(std::move(r)); },
                                 .on_registered = [this] { drop_assignments(); },
                                 .on_revoked = [this] { take_revocation(); }})),
-      shipper_(std::make_unique<Shipper>(dial(config_.coordinator), config_.self.node(), config_.shipper,
-                                         &rank_metrics_, &daemon_metrics_, [this] { wake(); })),
-      flights_(std::make_unique<FlightReporter>(dial(config_.coordinator), config_.self.node())),
+      shipper_(std::make_unique<Shipper>(&line_, config_.self.node(), config_.shipper, &rank_metrics_, &daemon_metrics_,
+                                         [this] { wake(); })),
+      flights_(std::make_unique<FlightReporter>(&line_, config_.self.node())),
       probe_(config_.probe, *state, spawner, &device_metrics_, &clock_),
       table_(config_.ranks, state, spawner, shipper_.get(), &probe_, &rank_metrics_, &daemon_metrics_, &clock_) {
   shipper_->set_paces(&paces_);
@@ -68,6 +67,7 @@ void Agent::run() {
     const auto stop = stop_ranks_;
     const bool revoked = revoked_;
     const auto flights = std::exchange(flight_wishes_, {});
+    const auto traces = std::exchange(trace_wishes_, {});
     lock.unlock();
 
     if (stop && !told_to_stop) {
@@ -85,6 +85,7 @@ void Agent::run() {
       const RankKey key{one.job(), one.epoch(), one.rank()};
       if (const auto directory = table_.directory(key)) flights_->wish(key, *directory);
     }
+    tell_ranks(traces);
     const absl::Status status = table_.tick();
     link_->set_status(node_status(stop.has_value()));
     on_beat_();
@@ -107,10 +108,23 @@ NodeStatus Agent::node_status(bool ending) const {
   return status;
 }
 
+void Agent::tell_ranks(const std::vector<v1::TraceWish>& wishes) const {
+  for (const v1::TraceWish& one : wishes) {
+    const auto directory = table_.directory({one.job(), one.epoch(), one.rank()});
+    if (!directory) continue;  // It comes again with the next answer.
+    v1::RankWishes told;
+    *told.mutable_trace_steps() = one.steps();
+    if (const absl::Status status = directory->write_wishes(told); !status.ok()) {
+      spdlog::warn("traces that are wanted: {}", std::string(status.message()));
+    }
+  }
+}
+
 void Agent::take_assignments(v1::HeartbeatResponse response) {
   const std::lock_guard lock(mutex_);
   wish_.emplace(response.assignments().begin(), response.assignments().end());
   flight_wishes_.assign(response.flights().begin(), response.flights().end());
+  trace_wishes_.assign(response.traces().begin(), response.traces().end());
   woken_ = true;
   wake_.notify_all();
 }

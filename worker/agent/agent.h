@@ -22,6 +22,7 @@
 #include "common/clock.h"
 #include "worker/agent/coordinator_link.h"
 #include "worker/agent/flight_reporter.h"
+#include "worker/agent/line.h"
 #include "worker/agent/probe.h"
 #include "worker/agent/rank_table.h"
 
@@ -68,6 +69,8 @@ class Agent {
   // What runs here runs for nobody: it stops, and nothing starts before this node is let in again.
   void take_revocation();
   void wake();
+  // Writes down for each rank that is here what steps of it are wanted.
+  void tell_ranks(const std::vector<v1::TraceWish>& wishes) const;
   NodeStatus node_status(bool ending) const;
 
   const AgentConfig config_;
@@ -77,6 +80,7 @@ class Agent {
   metrics::DeviceMetrics device_metrics_;
   metrics::RankMetrics rank_metrics_;
   PaceBook paces_{&clock_};
+  Line line_;
   std::unique_ptr<CoordinatorLink> link_;
   std::unique_ptr<Shipper> shipper_;
   std::unique_ptr<FlightReporter> flights_;
@@ -94,6 +98,7 @@ class Agent {
   std::chrono::milliseconds longest_grace_{0};
   std::optional<std::vector<v1::Assignment>> wish_;  // None before the first word since registering.
   std::vector<v1::FlightWish> flight_wishes_;
+  std::vector<v1::TraceWish> trace_wishes_;
   absl::Status status_;
   std::thread thread_;
 };

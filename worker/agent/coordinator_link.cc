@@ -16,7 +16,7 @@ using google::protobuf::util::TimeUtil;
 using std::chrono::milliseconds;
 using Steady = std::chrono::steady_clock;
 constexpr milliseconds kFirstPause{100}, kLongestPause{1'000};
-constexpr milliseconds kRegisterDeadline{5'000};
+constexpr milliseconds kLeastDeadline{1'000}, kMostDeadline{5'000};  // Of a registration.
 
 template <typename Message>
 bool same(const std::vector<Message>& a, const std::vector<Message>& b) {
@@ -37,13 +37,8 @@ std::vector<v1::DeviceHealth> steady(std::vector<v1::DeviceHealth> health) {
 
 }  // namespace
 
-CoordinatorLink::CoordinatorLink(const std::string& address, v1::RegisterNodeRequest self,
-                                 metrics::DaemonMetrics* metrics, Told told)
-    : address_(address),
-      stub_(v1::Cluster::NewStub(dial(address))),
-      self_(std::move(self)),
-      metrics_(metrics),
-      told_(std::move(told)) {}
+CoordinatorLink::CoordinatorLink(Line* line, v1::RegisterNodeRequest self, metrics::DaemonMetrics* metrics, Told told)
+    : line_(line), self_(std::move(self)), metrics_(metrics), told_(std::move(told)) {}
 
 CoordinatorLink::~CoordinatorLink() {
   {
@@ -96,21 +91,22 @@ void CoordinatorLink::run() {
 
 bool CoordinatorLink::register_node() {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kRegisterDeadline);
   {
     // The first failure is reported at once. Later a call has to wait for the connection: between calls nobody polls,
     // and gRPC notices that the coordinator is back only every 5 s, which may take longer than the lease.
     const std::lock_guard lock(mutex_);
     context.set_wait_for_ready(attempted_);
+    context.set_deadline(std::chrono::system_clock::now() + std::clamp(silence_, kLeastDeadline, kMostDeadline));
   }
   set_call(&context);
   v1::RegisterNodeResponse response;
-  const grpc::Status status = stub_->RegisterNode(&context, self_, &response);
+  const grpc::Status status = line_->stub()->RegisterNode(&context, self_, &response);
   set_call(nullptr);
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) line_->renew();
   if (reason(from_grpc(status)) == "REVOKED") told_.on_revoked();
   const std::lock_guard lock(mutex_);
   if (status.ok()) {
-    spdlog::info("registered as {} with {}", self_.node(), address_);
+    spdlog::info("registered as {} with {}", self_.node(), line_->address());
   } else {
     take_refusal(status);
   }
@@ -120,14 +116,14 @@ bool CoordinatorLink::register_node() {
   const milliseconds interval(TimeUtil::DurationToMilliseconds(response.heartbeat_interval()));
   const milliseconds lease(TimeUtil::DurationToMilliseconds(response.lease()));
   if (interval.count() > 0) interval_ = interval;
-  silence_ = std::max(lease, 3 * interval_);
+  silence_ = std::max(lease / 2, interval_ * 3 / 2);
   registration_ = response.registration();
   return true;
 }
 
 void CoordinatorLink::take_refusal(const grpc::Status& status) {
   if (!attempted_) {
-    spdlog::warn("cannot register as {} with {}, trying again for ever: {}; {}", self_.node(), address_,
+    spdlog::warn("cannot register as {} with {}, trying again for ever: {}; {}", self_.node(), line_->address(),
                  status.error_message(), connection_advice(status.error_message(), tls_from_environment()));
   } else if (status.error_code() == grpc::StatusCode::ALREADY_EXISTS ||
              status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
@@ -145,7 +141,8 @@ void CoordinatorLink::converse() {
     heard_ = Steady::now();
   }
   set_call(&context);
-  const std::unique_ptr<Stream> stream = stub_->Heartbeat(&context);
+  const std::shared_ptr<v1::Cluster::Stub> stub = line_->stub();
+  const std::unique_ptr<Stream> stream = stub->Heartbeat(&context);
   std::thread reader([&] { read(*stream, context); });
   v1::HeartbeatRequest message;
   while (next_message(message) && stream->Write(message)) {
@@ -155,10 +152,11 @@ void CoordinatorLink::converse() {
   const grpc::Status status = stream->Finish();
   set_call(nullptr);
   const std::lock_guard lock(mutex_);
+  if (Steady::now() - heard_ > silence_) line_->renew();
   goodbye_ = last_word_ && status.ok();
   wake_.notify_all();
   if (!stopping_ && !goodbye_) {
-    spdlog::warn("lost the coordinator {}, dialling again: {}", address_, status.error_message());
+    spdlog::warn("lost the coordinator {}, dialling again: {}", line_->address(), status.error_message());
   }
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "telar/v1/cluster.grpc.pb.h"
+#include "worker/agent/line.h"
 #include "worker/metrics/daemon_metrics.h"
 
 namespace telar::agent {
@@ -38,9 +39,9 @@ class CoordinatorLink {
     std::function<void()> on_revoked;
   };
 
-  // `address`: host:port, or several (common/addresses.h). `self` is sent at each registration. `metrics` must outlive
-  // this.
-  CoordinatorLink(const std::string& address, v1::RegisterNodeRequest self, metrics::DaemonMetrics* metrics, Told told);
+  // `line` is renewed when the coordinator is silent on it for half of its lease: then there is time to register again.
+  // `self` is sent at each registration. `line` and `metrics` must outlive this.
+  CoordinatorLink(Line* line, v1::RegisterNodeRequest self, metrics::DaemonMetrics* metrics, Told told);
   ~CoordinatorLink();  // Hangs up at once.
   CoordinatorLink(const CoordinatorLink&) = delete;
   CoordinatorLink& operator=(const CoordinatorLink&) = delete;
@@ -69,8 +70,7 @@ class CoordinatorLink {
   bool wait_unless_stopping(std::chrono::milliseconds time);
   void set_call(grpc::ClientContext* context);
 
-  const std::string address_;
-  const std::unique_ptr<v1::Cluster::Stub> stub_;
+  Line* const line_;
   const v1::RegisterNodeRequest self_;
   metrics::DaemonMetrics* const metrics_;
   const Told told_;
@@ -89,7 +89,7 @@ class CoordinatorLink {
   uint64_t term_ = 0;  // The newest of those coordinators that stand in for each other; see kTermHeader.
   NodeStatus status_;
   std::chrono::milliseconds interval_{2'000};
-  std::chrono::milliseconds silence_{10'000};  // After this long without an answer the stream is given up.
+  std::chrono::milliseconds silence_{5'000};  // After this long without an answer the connection is given up.
   std::chrono::steady_clock::time_point heard_;
   grpc::ClientContext* call_ = nullptr;
   std::thread thread_;

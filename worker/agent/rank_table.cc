@@ -265,8 +265,14 @@ absl::Status RankTable::advance(Rank& rank) {
 
 void RankTable::set_exited(Rank& rank, bool count) {
   const int pid = rank.status.pid();
-  rank.status = describe_end(rank.directory, rank.directory.read_exit());
+  const auto exit = rank.directory.read_exit();
+  rank.status = describe_end(rank.directory, exit);
   rank.status.set_pid(pid);
+  const bool rebooted = rank.family && rank.family->leader.boot_id != boot_id();
+  if (rebooted && !exit && rank.status.failure_class() == v1::CRASH) {  // Nobody saw its end; it is not its own fault.
+    rank.status.set_failure_class(v1::NODE_LOST);
+    rank.status.set_message("its machine was started again");
+  }
   rank.over_since = clock_->now();
   shipper_->close(key_of(rank.plan));
   if (rank.family && !rank.family->cgroup.empty()) rmdir(rank.family->cgroup.c_str());

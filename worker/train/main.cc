@@ -15,6 +15,7 @@
 #include "common/process.h"
 #include "worker/flight/format.h"
 #include "worker/metrics/exit_codes.h"
+#include "worker/metrics/rank_files.h"
 #include "worker/train/event_log.h"
 #include "worker/train/failure.h"
 #include "worker/train/rank_log.h"
@@ -105,7 +106,9 @@ int main(int argc, char** argv) {
     }
   }).detach();
   telar::train::RunSeams seams;
-  seams.flight_path = arguments.events.substr(0, arguments.events.rfind('/') + 1) + telar::flight::kFileName;
+  const std::string folder = arguments.events.substr(0, arguments.events.rfind('/') + 1);
+  seams.flight_path = folder + telar::flight::kFileName;
+  seams.trace.wishes_path = folder + telar::metrics::kWishesFile;
   seams.may_begin = [&] {
     begun = true;
     return !stop;

@@ -4,6 +4,9 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
 
+#include <filesystem>
+#include <fstream>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -423,6 +426,59 @@ TEST_F(Service, StopsSoonWithStreamsOpen) {
   const absl::Status status = from_grpc(reader->Finish());
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_NE(status.message().find("resume with after_sequence 3"), std::string::npos) << status;
+}
+
+// Two ranks have files, of which the first needs three pieces; resumed in the middle, it goes on there.
+TEST_F(Service, ReadTraceSendsTheFilesOfAllRanks) {
+  run_root_ = scratch_.path("runs");
+  server_.reset();
+  SetUp();
+  const std::string name = running();
+  const std::string big(600 << 10, 'a'), small = "{}";
+  for (const auto& [rank, text] : {std::pair(1, big), {3, small}}) {
+    const std::string folder = get(name).run_dir() + "/traces/rank-" + std::to_string(rank);
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder + "/trace-12.json") << text;
+  }
+  const auto read = [&](uint64_t step, uint32_t rank, uint64_t offset, std::map<uint32_t, std::string>& files) {
+    v1::ReadTraceRequest request;
+    request.set_name(name);
+    request.set_step(step);
+    request.set_rank(rank);
+    request.set_offset(offset);
+    const auto reading = context();
+    const auto reader = jobs_->ReadTrace(reading.get(), request);
+    v1::TraceChunk chunk;
+    while (reader->Read(&chunk)) {
+      EXPECT_LE(chunk.data().size(), 256u << 10);
+      files[chunk.rank()] += chunk.data();
+      const std::string& whole = chunk.rank() == 1 ? big : small;
+      EXPECT_EQ(chunk.last(), chunk.offset() + chunk.data().size() == whole.size());
+    }
+    return from_grpc(reader->Finish());
+  };
+  std::map<uint32_t, std::string> all, rest, none;
+  EXPECT_TRUE(read(12, 0, 0, all).ok());
+  EXPECT_EQ(all.size(), 2u);
+  EXPECT_TRUE(all[1] == big && all[3] == small);
+  EXPECT_TRUE(read(12, 1, 500 << 10, rest).ok());
+  EXPECT_EQ(rest[1].size(), 100u << 10);
+  EXPECT_EQ(rest[3], small);
+  EXPECT_TRUE(read(12, 4, 0, none).ok());  // Behind the last.
+  const absl::Status missing = read(13, 0, 0, none);
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(reason(missing), "TRACE_NOT_FOUND");
+  EXPECT_TRUE(none.empty());
+}
+
+TEST_F(Service, RanksReadOneClock) {
+  v1::ReadClockResponse first, second;
+  ASSERT_TRUE(rendezvous_->ReadClock(context().get(), {}, &first).ok());
+  ASSERT_TRUE(rendezvous_->ReadClock(context().get(), {}, &second).ok());
+  EXPECT_FALSE(first.clock().empty());
+  EXPECT_EQ(first.clock(), second.clock());
+  EXPECT_LE(first.received_seconds(), first.replied_seconds());
+  EXPECT_LE(first.replied_seconds(), second.received_seconds());
 }
 
 TEST_F(Service, ATakenPortIsNamed) {

@@ -1,4 +1,4 @@
-// Which coordinator a worker obeys.
+// Which coordinator a worker obeys, and when it gives a connection up.
 #include "worker/agent/coordinator_link.h"
 
 #include <gtest/gtest.h>
@@ -43,6 +43,7 @@ class CoordinatorLinkTest : public testing::Test {
   }
 
   fakes::FakeCoordinator fake_;
+  Line line_{fake_.address()};
   prometheus::Registry registry_;
   metrics::DaemonMetrics metrics_{registry_, "1", "a"};
   std::atomic<uint64_t> obeyed_{0};  // Version of the newest answer that was handed on.
@@ -53,7 +54,7 @@ class CoordinatorLinkTest : public testing::Test {
 
 TEST_F(CoordinatorLinkTest, NoLeaderOfBeforeIsObeyed) {
   fake_.set_term(5);
-  CoordinatorLink link(fake_.address(), self(), &metrics_, told());
+  CoordinatorLink link(&line_, self(), &metrics_, told());
   link.start();
   ASSERT_TRUE(told(link));
   EXPECT_EQ(obeyed_, version_);
@@ -68,7 +69,7 @@ TEST_F(CoordinatorLinkTest, NoLeaderOfBeforeIsObeyed) {
 }
 
 TEST_F(CoordinatorLinkTest, TheLastWordIsHeardAndNothingIsSaidBehindIt) {
-  CoordinatorLink link(fake_.address(), self(), &metrics_, told());
+  CoordinatorLink link(&line_, self(), &metrics_, told());
   link.start();
   ASSERT_TRUE(told(link));
   EXPECT_FALSE(link.wait_goodbye(std::chrono::milliseconds(0)));
@@ -84,7 +85,7 @@ TEST_F(CoordinatorLinkTest, TheLastWordIsHeardAndNothingIsSaidBehindIt) {
 
 TEST_F(CoordinatorLinkTest, ACoordinatorThatIsAwayHearsNoGoodbye) {
   fake_.stop();
-  CoordinatorLink link(fake_.address(), self(), &metrics_, told());
+  CoordinatorLink link(&line_, self(), &metrics_, told());
   link.start();
   NodeStatus gone;
   gone.leave = v1::HeartbeatRequest::GONE;
@@ -93,7 +94,7 @@ TEST_F(CoordinatorLinkTest, ACoordinatorThatIsAwayHearsNoGoodbye) {
 }
 
 TEST_F(CoordinatorLinkTest, ARevokedNodeIsToldSoUntilItIsLetInAgain) {
-  CoordinatorLink link(fake_.address(), self(), &metrics_, told());
+  CoordinatorLink link(&line_, self(), &metrics_, told());
   link.start();
   ASSERT_TRUE(told(link));
   EXPECT_EQ(revocations_, 0);
@@ -101,6 +102,24 @@ TEST_F(CoordinatorLinkTest, ARevokedNodeIsToldSoUntilItIsLetInAgain) {
   for (int i = 0; i < 1000 && revocations_ < 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_GE(revocations_, 2);
   fake_.revoke(false);
+  heartbeats_ = fake_.locked([](const auto& fake) { return fake.heartbeats().size(); });
+  EXPECT_TRUE(told(link));
+}
+
+TEST_F(CoordinatorLinkTest, ASilentOneIsDialledAnewWithinItsLease) {
+  CoordinatorLink link(&line_, self(), &metrics_, told());
+  link.start();
+  ASSERT_TRUE(told(link));
+  fake_.fall_silent(true);
+  const auto start = std::chrono::steady_clock::now();
+  while (fake_.locked([](const auto& fake) { return fake.registrations().size(); }) < 2) {
+    link.set_status({});
+    fake_.wait([](const auto& fake) { return fake.registrations().size() >= 2; }, std::chrono::milliseconds(20));
+    ASSERT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2)) << "the fake one's lease";
+  }
+  const auto peers = fake_.locked([](const auto& fake) { return fake.peers(); });
+  EXPECT_NE(peers[0], peers[1]);  // Nobody could have told that the old connection was dead.
+  fake_.fall_silent(false);
   heartbeats_ = fake_.locked([](const auto& fake) { return fake.heartbeats().size(); });
   EXPECT_TRUE(told(link));
 }

@@ -376,6 +376,10 @@ TEST_F(WorkerTest, AnswersForARankThatIsStopped) {
   start_worker();
   coordinator_.assign({assignment("flight step:1 hang")});
   ASSERT_TRUE(wait_events(1)) << log();
+  // Events and heartbeats come on ways of their own.
+  ASSERT_TRUE(coordinator_.wait([](const Fake& fake) {
+    return fake.status(1) != nullptr && fake.status(1)->pid() > 0;
+  })) << log();
   const int pid = coordinator_.locked([](const Fake& fake) { return fake.status(1)->pid(); });
   kill(pid, SIGSTOP);
   for (int i = 0; i < 1000 && !is_stopped(pid); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -393,6 +397,22 @@ TEST_F(WorkerTest, AnswersForARankThatIsStopped) {
   EXPECT_EQ(report.record().process(), "stopped");
   ASSERT_EQ(report.record().entries_size(), 2);
   EXPECT_EQ(report.record().entries(1).state(), v1::FlightEntry::RUNNING);
+}
+
+TEST_F(WorkerTest, WritesDownWhatIsWantedOfItsRanks) {
+  start_worker();
+  coordinator_.assign({assignment("step:1 hang")});
+  ASSERT_TRUE(wait_events(1)) << log();
+  v1::TraceWish wish, stranger;
+  wish.set_job(kJob);
+  wish.set_epoch(1);
+  wish.add_steps(40);
+  stranger = wish;
+  stranger.set_epoch(7);
+  coordinator_.wish({}, {stranger, wish});
+  const std::string path = state_path() + "/ranks/j1/1/0/wishes.json";
+  EXPECT_TRUE(eventually([&] { return std::filesystem::exists(path); })) << log();
+  EXPECT_EQ(read_file(path).value(), "{\"trace_steps\":[\"40\"]}\n");
 }
 
 }  // namespace
