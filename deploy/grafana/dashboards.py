@@ -269,6 +269,16 @@ RANKS = {
                   (f"time() - telar_last_step_timestamp_seconds{{{RANK}}} < 86400", "{{job_id}} rank {{rank}}")),
             bars("Device memory by rank", "bytes", f"max by (rank, class) (telar_memory_bytes{{{RANK}}}) > 0", ("rank", "class")),
         ]),
+        ("Memory", [
+            panel("Memory beside its forecast", "bytes",
+                  (f'sum by (job_id, rank) (telar_memory_bytes{{{RANK},class!="host"}})', "{{job_id}} rank {{rank}}"),
+                  (f'sum by (job_id, pp) (telar_memory_forecast_bytes{{{JOB},class!="host"}})', "{{job_id}} forecast, pp {{pp}}"),
+                  about="Of the device: what was planned before the first step and what was found beside the plan; and what telar plan says."),
+            panel("Forecast by class", "bytes", (f"max by (job_id, class) (telar_memory_forecast_bytes{{{JOB}}})", "{{job_id}} {{class}}"),
+                  about="Of the place in the pipeline that needs most. reserved: for what no plan has."),
+            panel("Memory by class", "bytes", (f"max by (job_id, class) (telar_memory_bytes{{{RANK}}})", "{{job_id}} {{class}}"),
+                  about="Of the rank that has most of it."),
+        ]),
         ("Pipeline", [
             panel("Idle, measured and in theory", "percentunit",
                   (f"{rate('telar_pipeline_idle_seconds_total', 'job_id, rank', RANK)} / "
