@@ -1,6 +1,7 @@
 // A coordinator that does as a test says and remembers what workers sent: a real gRPC service on a port of its own.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -34,9 +35,7 @@ class FakeCoordinator final : public v1::Cluster::Service {
 
   FakeCoordinator() { start(); }
   ~FakeCoordinator() override { stop(); }
-
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
-
   void start() {
     {
       const std::lock_guard lock(mutex_);
@@ -61,10 +60,7 @@ class FakeCoordinator final : public v1::Cluster::Service {
   }
 
   // As of a coordinator that others stand in for; for streams from now on.
-  void set_term(uint64_t term) {
-    const std::lock_guard lock(mutex_);
-    term_ = term;
-  }
+  void set_term(uint64_t term) { set(term_, term); }
   void assign(std::vector<v1::Assignment> assignments) {
     const std::lock_guard lock(mutex_);
     assignments_ = std::move(assignments);
@@ -80,28 +76,16 @@ class FakeCoordinator final : public v1::Cluster::Service {
     changed_.notify_all();
   }
   // Heartbeats are taken, and not answered.
-  void fall_silent(bool silent) {
-    const std::lock_guard lock(mutex_);
-    silent_ = silent;
-  }
+  void fall_silent(bool silent) { set(silent_, silent); }
   // Output of this epoch is refused with FAILED_PRECONDITION from now on.
   void end_epoch(uint64_t epoch) {
     const std::lock_guard lock(mutex_);
     ended_.insert(epoch);
   }
-
   // The node is revoked, or not any more: streams end, and it may not register.
-  void revoke(bool revoked) {
-    const std::lock_guard lock(mutex_);
-    revoked_ = revoked;
-  }
-
+  void revoke(bool revoked) { set(revoked_, revoked); }
   // There is no room for logs.
-  void set_full(bool full) {
-    const std::lock_guard lock(mutex_);
-    full_ = full;
-  }
-
+  void set_full(bool full) { set(full_, full); }
   // Waits until the condition holds on what is known; false after `longest`.
   bool wait(const std::function<bool(const FakeCoordinator&)>& condition,
             std::chrono::milliseconds longest = std::chrono::seconds(20)) {
@@ -110,22 +94,13 @@ class FakeCoordinator final : public v1::Cluster::Service {
   }
   // The next six inside wait()'s condition, or through locked().
   const v1::RankStatus* status(uint64_t epoch, uint32_t rank = 0) const {
-    for (const v1::RankStatus& one : last_.ranks()) {
-      if (one.epoch() == epoch && one.rank() == rank) return &one;
-    }
-    return nullptr;
+    return find(last_.ranks(), [=](const auto& one) { return one.epoch() == epoch && one.rank() == rank; });
   }
   const v1::Receipt* receipt(uint64_t epoch) const {
-    for (const v1::Receipt& one : last_.receipts()) {
-      if (one.epoch() == epoch) return &one;
-    }
-    return nullptr;
+    return find(last_.receipts(), [=](const auto& one) { return one.epoch() == epoch; });
   }
   const v1::DeviceHealth* health(uint32_t index) const {
-    for (const v1::DeviceHealth& one : last_.health()) {
-      if (one.device().index() == index) return &one;
-    }
-    return nullptr;
+    return find(last_.health(), [=](const auto& one) { return one.device().index() == index; });
   }
   const Output& output(uint64_t epoch, uint32_t rank = 0) const {
     static const Output kNone;
@@ -143,6 +118,16 @@ class FakeCoordinator final : public v1::Cluster::Service {
   }
 
  private:
+  template <typename List, typename Wanted>
+  static auto find(const List& list, Wanted wanted) {
+    const auto found = std::find_if(list.begin(), list.end(), wanted);
+    return found == list.end() ? nullptr : &*found;
+  }
+  template <typename Value>
+  void set(Value& member, Value value) {
+    const std::lock_guard lock(mutex_);
+    member = value;
+  }
   grpc::Status RegisterNode(grpc::ServerContext* context, const v1::RegisterNodeRequest* request,
                             v1::RegisterNodeResponse* response) override {
     using google::protobuf::util::TimeUtil;

@@ -67,6 +67,7 @@ class Goodbye : public Nodes {
 TEST_F(Goodbye, WhatRunsMovesAwayAndNobodyPays) {
   tests::FakeWorker& worker = worker_that_ends();
   run();
+  run();
   EXPECT_EQ(state(name_), "RUNNING");
   EXPECT_EQ(get(name_).epoch(), 2u);
   EXPECT_EQ(&worker_of(name_), &other_than(worker));

@@ -212,7 +212,8 @@ class Contract : public tests::ManagerTest {
   // All that people can see.
   std::string seen() {
     std::string all;
-    for (const v1::Job& job : manager_->list({})->jobs()) {
+    const v1::ListJobsResponse jobs = manager_->list({}).value();
+    for (const v1::Job& job : jobs.jobs()) {
       all += job.DebugString() + std::to_string(manager_->events(job.name(), 0, 1000)->events.size()) + "\n";
     }
     for (const v1::Node& node : manager_->nodes()) all += node.DebugString();

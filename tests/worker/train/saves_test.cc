@@ -254,7 +254,7 @@ TEST_F(SavesTest, AStaleEpochPublishesNothing) {
 TEST_F(SavesTest, AnAttemptThatFindsAGreaterOneEnds) {
   start();
   step(1, false);
-  ASSERT_TRUE(files_.make_directory(std::string(kRun) + "/ckpt/.tmp-step-00000002-7").ok());
+  ASSERT_TRUE(checkpoint::make_directories(files_, std::string(kRun) + "/ckpt/.tmp-step-00000002-7").ok());
   step(2, true);
   EXPECT_THAT(told(reports(1)), ElementsAre("FAILED 2"));
   EXPECT_EQ(class_of(error_), v1::STORAGE) << error_;
