@@ -1,5 +1,5 @@
 """Wall clocks that are set by hours, of one daemon and its ranks at a time: tests/fakes/fake_wall.cc. Nothing is decided by
-them; what is counted goes on; and gRPC, whose timer thread sleeps until a time of the wall's clock, is kept awake."""
+them, and what is counted goes on."""
 import time
 import unittest
 

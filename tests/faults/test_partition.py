@@ -209,7 +209,7 @@ class PartitionTest(NetTest):
                 step = rig.client.get(job).progress.step
                 wait_until(lambda: rig.client.get(job).progress.step > step + 20, "it goes on", timeout=PATIENCE)
                 view = rig.client.get(job)
-                self.assertEqual(view.restarts, 0)
+                self.assertEqual(view.restarts, 0, [condition.message for condition in view.conditions])
                 self.assertGreaterEqual(view.node_restarts, 1)
                 self.end(rig, job)
 

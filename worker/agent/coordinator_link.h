@@ -51,6 +51,7 @@ class CoordinatorLink {
 
   void run();
   bool register_node();
+  grpc::Status ask_to_register(grpc::ClientContext& context, v1::RegisterNodeResponse& response);
   void converse();  // One heartbeat stream, until it breaks.
   void read(Stream& stream, grpc::ClientContext& context);
   // False: an older leader than one that was heard before.
