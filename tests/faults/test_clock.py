@@ -86,7 +86,7 @@ class ClockTest(unittest.TestCase):
             rig.check_clean(lossy=True)
 
     def test_back_off(self):
-        """Waits its time, however clocks are set meanwhile, and counts on after a restart of the coordinator."""
+        """Waits its time, however clocks are set meanwhile."""
         for ahead in STEPS[:2]:
             with self.subTest(ahead), Rig(workers={"a": 1}, clocks=True) as rig:
                 job = rig.client.submit(rig.fake("started once:abort run:20",
