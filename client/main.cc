@@ -11,6 +11,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "absl/strings/ascii.h"
 #include "absl/synchronization/mutex.h"
 #include "client/commands/ckpt.h"
 #include "client/commands/commands.h"
@@ -19,6 +20,7 @@
 #include "client/commands/data.h"
 #include "client/commands/exit_codes.h"
 #include "client/commands/report.h"
+#include "client/commands/screen.h"
 #include "client/commands/token.h"
 #include "common/process.h"
 
@@ -52,6 +54,7 @@ struct CommandLine {
   bool needs_coordinator = true;
   std::string context;
   CLI::Option *coordinator_option = nullptr, *tls_ca_option = nullptr, *token_file_option = nullptr;
+  CLI::Option* project_option = nullptr;
   TokenNewOptions token_new_options;
 };
 
@@ -83,7 +86,11 @@ void add_globals(CLI::App& app, CommandLine& line) {
   line.token_file_option = app.add_option("--token-file", options.token_file, "Your token; TELAR_TOKEN goes first")
                                ->envname("TELAR_TOKEN_FILE")
                                ->type_name("FILE");
-  app.add_option("--context", line.context, "Where these three come from, of the contexts file; default: its current")
+  line.project_option =
+      app.add_option("--project", options.project, "Whose jobs: submitted there (default: default), listed")
+          ->envname("TELAR_PROJECT")
+          ->type_name("NAME");
+  app.add_option("--context", line.context, "Where these four come from, of the contexts file; default: its current")
       ->envname("TELAR_CONTEXT")
       ->type_name("NAME");
   const auto parse = [&options](const std::string& text) {
@@ -112,6 +119,8 @@ void add_submit(CLI::App& app, CommandLine& line) {
       ->type_name("PATH=VALUE")
       ->allow_extra_args(false);
   add_duration(*command, "--wait-timeout", options->wait_timeout, "Stop waiting after this; the job goes on");
+  command->add_option("--request-id", options->request_id, "Sent again with the same text it is the same job still")
+      ->type_name("TEXT");
   command->callback(
       [&line, options] { line.command = [options](Context& context) { return submit(context, *options); }; });
 }
@@ -171,7 +180,7 @@ void add_reading(CLI::App& app, CommandLine& line) {
 void add_following(CLI::App& app, CommandLine& line) {
   WatchOptions* watching = &line.watch_options;
   CLI::App* command = app.add_subcommand("watch", "Follow a job to its end; Ctrl-C detaches, the job goes on");
-  command->add_option("job", watching->job, "Id, full name, or label")->required();
+  command->add_option("job", watching->job, "Id, full name, or label; none: all that live, in a table");
   add_duration(*command, "--wait-timeout", watching->wait_timeout, "Stop watching after this; the job goes on");
   command->callback(
       [&line, watching] { line.command = [watching](Context& context) { return watch(context, *watching); }; });
@@ -188,8 +197,12 @@ void add_following(CLI::App& app, CommandLine& line) {
   CancelOptions* ending = &line.cancel_options;
   command = app.add_subcommand("cancel", "End a job");
   command->add_option("job", ending->job, "Id, full name, or label")->required();
-  command->add_flag("--wait", ending->wait, "Wait until every process of it is gone");
+  auto* waiting = command->add_flag("--wait", ending->wait, "Wait until every process of it is gone");
   add_duration(*command, "--wait-timeout", ending->wait_timeout, "Stop waiting after this");
+  auto* etag = command->add_option("--etag", ending->etag, "Only if this is the job's etag still");
+  command->add_flag("--array", ending->array, "End every task of the array that it is a task of")
+      ->excludes(waiting)
+      ->excludes(etag);
   command->callback(
       [&line, ending] { line.command = [ending](Context& context) { return cancel(context, *ending); }; });
 }
@@ -372,14 +385,20 @@ void add_ckpt(CLI::App& app, CommandLine& line) {
 
 void add_trace(CLI::App& app, CommandLine& line) {
   TraceOptions* options = &line.trace_options;
-  CLI::App* command =
-      app.add_subcommand("trace", "Merge the traces that ranks wrote of a step; prints where time went");
-  command->add_option("path", options->paths, "trace-<step>.json of a rank, or a folder that holds them at any depth")
+  CLI::App* command = app.add_subcommand(
+      "trace", "Have a job's ranks time a step op by op; one file for Perfetto, and where the time went");
+  command
+      ->add_option(
+          "of", options->of,
+          "Id, full name or label of a job; or trace-<step>.json of a rank, or a folder with such at any depth")
       ->required();
-  command->add_option("--step", options->step, "Which step, where there are several");
-  command->add_option("--to", options->to, "Write one file for Perfetto or chrome://tracing")->type_name("FILE");
+  command->add_option("--step", options->step, "A step to come, next, or one that is there")->type_name("N");
+  command->add_option("--steps", options->steps, "So many in a row")->capture_default_str();
+  command->add_option("--to", options->to, "The file; default: of a job trace-<id>-<step>.json, else none")
+      ->type_name("FILE");
+  add_duration(*command, "--wait-timeout", options->wait_timeout, "Stop waiting after this; the ranks go on");
   command->callback([&line, options] {
-    line.needs_coordinator = false;
+    line.needs_coordinator = !names_files(options->of);
     line.command = [options](Context& context) { return trace(context, *options); };
   });
 }
@@ -468,6 +487,7 @@ void handle_signals(Interrupt& interrupt) {
       const int signal = wait_for_signal();
       if (ignored.contains(signal)) continue;
       if (signal == SIGINT && interrupt.trigger()) continue;
+      Screen::restore();
       _exit(128 + signal);
     }
   }).detach();
@@ -478,9 +498,25 @@ int terminal_width() {
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
+int terminal_height() {
+  winsize size = {};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 ? size.ws_row : 24;
+}
+
+// By the first of the variables that name a locale's characters, as POSIX orders them.
+bool locale_is_utf8() {
+  for (const char* variable : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const char* value = std::getenv(variable);
+    if (value == nullptr || *value == '\0') continue;
+    const std::string name = absl::AsciiStrToUpper(value);
+    return name.find("UTF-8") != std::string::npos || name.find("UTF8") != std::string::npos;
+  }
+  return false;
+}
+
 absl::Status connect(CommandLine& line, Context& context) {
   const GivenOptions given{line.coordinator_option->count() > 0, line.tls_ca_option->count() > 0,
-                           line.token_file_option->count() > 0};
+                           line.token_file_option->count() > 0, line.project_option->count() > 0};
   absl::Status status = apply_context(contexts_path(), line.context, given, context.options);
   if (!status.ok()) return status;
   const auto token = find_token(context.options);
@@ -500,8 +536,15 @@ int run(CommandLine& line, Interrupt& interrupt) {
   const bool dumb = terminal_type == nullptr || std::string(terminal_type) == "dumb";
   const bool colour = live && !dumb && (no_colour == nullptr || *no_colour == '\0');
   const RealClock clock;
-  Context context{
-      line.options, {std::cin, std::cout, std::cerr, live && !dumb, colour, terminal_width}, clock, interrupt, nullptr};
+  const Terminal terminal{.in = std::cin,
+                          .out = std::cout,
+                          .err = std::cerr,
+                          .live = live && !dumb,
+                          .colour = colour,
+                          .width = terminal_width,
+                          .height = terminal_height,
+                          .unicode = locale_is_utf8()};
+  Context context{line.options, terminal, clock, interrupt, nullptr};
   if (line.needs_coordinator) {
     if (const absl::Status status = connect(line, context); !status.ok()) return report(context, status);
   }

@@ -18,6 +18,7 @@
 #include "common/pulse.h"
 #include "server/auth/guard.h"
 #include "server/candidate.h"
+#include "server/jobs/forecaster.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/log_retention.h"
 #include "server/jobs/queues_file.h"
@@ -163,6 +164,7 @@ int serve(const Options& options, Candidate* candidate) {
   // With port 0 the address is known only now; no worker can have dialled it before.
   (*manager)->set_rendezvous_address(rendezvous_address(options, (*server)->address()));
   auto retention = std::make_unique<jobs::LogRetention>(manager->get(), kLogRetention);
+  auto forecaster = std::make_unique<jobs::Forecaster>(manager->get());
   auto scheduler = std::make_unique<jobs::Scheduler>(manager->get(), [&metrics, &rounds](double seconds) {
     metrics.on_round(seconds);
     rounds.beat();
@@ -189,6 +191,7 @@ int serve(const Options& options, Candidate* candidate) {
   (*server)->stop();  // No new requests; streams end.
   scheduler.reset();  // No new placements.
   retention.reset();
+  forecaster.reset();
   http->reset();  // Scraped to the end.
   manager->reset();
   store->reset();  // Everything acknowledged is in it already.

@@ -47,6 +47,7 @@ absl::StatusOr<v1::Job> get_job(Context& context, const std::string& name) {
 
 absl::StatusOr<v1::ListJobsResponse> list_jobs(Context& context, const std::vector<v1::Job::State>& states) {
   v1::ListJobsRequest request;
+  if (!context.options.project.empty()) request.set_parent(context.parent());
   request.set_page_size(kPageSize);
   for (const v1::Job::State state : states) request.add_states(state);
   v1::ListJobsResponse all;

@@ -58,7 +58,8 @@ JobEnd follow_job(Context& context, const v1::Job& job, const FollowOptions& opt
     return true;
   };
   for (;;) {
-    Followed followed = follow_stream<v1::WatchJobResponse>(context, contact, deadline, open, take);
+    const auto idle = [&] { display.idle(last); };
+    Followed followed = follow_stream<v1::WatchJobResponse>(context, contact, deadline, open, take, idle);
     if (followed.end == FollowEnd::kServerEnded) {
       // All events are here; ask once more for what the last of them changed.
       if (absl::StatusOr<v1::Job> now = get_job(context, job.name()); now.ok()) last = *std::move(now);
@@ -67,10 +68,11 @@ JobEnd follow_job(Context& context, const v1::Job& job, const FollowOptions& opt
       if (contact.wait_to_retry() && !context.interrupt.requested()) continue;
       followed.end = context.interrupt.requested() ? FollowEnd::kDetached : FollowEnd::kLost;
     }
-    display.clear();
+    display.end();
     return {std::nullopt, close(context, last, followed)};
   }
-  display.clear();
+  display.progress(last);
+  display.end();
   return {last, exit_code(last.state())};
 }
 

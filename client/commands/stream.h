@@ -114,10 +114,11 @@ bool is_lost_connection(const absl::Status& status);
 inline constexpr Milliseconds kTick{100};  // How soon a follower sees Ctrl-C and its deadline.
 
 // Reads a stream to its end. `open` is called for each attempt and asks for what is still missing. `take` handles one
-// message; false stops (kStopped). `deadline`: kTimedOut after it.
+// message; false stops (kStopped). `deadline`: kTimedOut after it. `idle` is called at each kTick without a message.
 template <typename Response>
 Followed follow_stream(Context& context, Contact& contact, std::optional<Clock::Steady> deadline,
-                       const typename StreamReader<Response>::Open& open, const std::function<bool(Response&)>& take) {
+                       const typename StreamReader<Response>::Open& open, const std::function<bool(Response&)>& take,
+                       const std::function<void()>& idle = {}) {
   using Next = typename StreamReader<Response>::Next;
   for (bool renewed = false;;) {
     contact.attempt();
@@ -144,6 +145,7 @@ Followed follow_stream(Context& context, Contact& contact, std::optional<Clock::
           going = false;
           break;
         case Next::kNothing:
+          if (idle) idle();
           if (!contact.silent()) break;
           broken = absl::UnavailableError("the stream fell silent");
           going = false;

@@ -47,7 +47,6 @@ class Draft {
 
  private:
   void add_event(v1::JobEvent event, uint64_t step);
-  void count_running(v1::Job::State to);
   void thin_before(uint64_t step);
 
   JobRecord record_;

@@ -174,6 +174,7 @@ void begin_epoch(Draft& draft, const std::vector<cluster::Slot>& slots) {
   job.set_epoch(job.epoch() + 1);
   job.clear_retry_time();
   job.clear_placement();
+  job.clear_memory();
   draft.record().clear_ranks();
   draft.record().clear_failures();
   draft.record().clear_stop_time();
@@ -218,9 +219,14 @@ void observe(Draft& draft, const v1::RankStatus& status, bool told_to_stop, bool
   }
 }
 
-void observe_absence(Draft& draft, uint32_t rank) {
+void observe_absence(Draft& draft, uint32_t rank, bool gone) {
   RankPlacement& place = place_of(draft, rank);
   switch (place.state()) {
+    case RankPlacement::ASSIGNED:
+      if (!gone) return;
+      place.set_message("its worker ended before it was started");
+      interrupt(draft, absl::StrCat("moves away from node ", place.node(), ", whose worker ended"));
+      break;
     case RankPlacement::RUNNING:
       if (!ending(draft.job().state())) add_failure(draft, rank, v1::NODE_LOST, "its worker came back without it");
       place.set_message("its worker came back without it");

@@ -15,6 +15,8 @@ void note_start(JobRecord& record, uint64_t start_step);
 // Training stood still so long for a save.
 void note_stall(JobRecord& record, double seconds);
 
+// With all ranks running: what was productive, lost and stalled.
+double run_seconds(const v1::Goodput& goodput);
 // As of now: the parts sum to the job's age, or to its life if it is over.
 v1::Goodput goodput_of(const JobRecord& record, Clock::Wall now);
 

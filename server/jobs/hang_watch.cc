@@ -18,8 +18,9 @@ const HangWatch::Gang* HangWatch::find(const std::string& id) const {
   return found == gangs_.end() ? nullptr : &found->second;
 }
 
-void HangWatch::heard(const std::string& id, uint64_t epoch, uint32_t rank, const v1::RankPace& pace) {
-  gang_of(id, epoch).paces[rank] = pace;
+void HangWatch::heard(const std::string& id, uint64_t epoch, uint32_t rank, const v1::RankPace& pace,
+                      Clock::Steady now) {
+  gang_of(id, epoch).paces[rank] = {pace, now};
 }
 
 void HangWatch::take_record(const std::string& id, uint64_t epoch, uint32_t rank, const v1::FlightRecord& record) {
@@ -36,7 +37,7 @@ std::vector<GangMember> HangWatch::members(const JobRecord& record) const {
     if (pace == gang->paces.end()) continue;
     const auto flight = gang->records.find(place.rank());
     members.push_back(
-        {place.rank(), place.node(), pace->second, flight == gang->records.end() ? nullptr : &flight->second});
+        {place.rank(), place.node(), pace->second.pace, flight == gang->records.end() ? nullptr : &flight->second});
   }
   return members;
 }
@@ -82,6 +83,25 @@ bool HangWatch::look_for_stragglers(const JobRecord& record) {
 std::string HangWatch::stragglers(const JobRecord& record) const {
   const Gang* gang = find(job_id(record.job().name()));
   return gang == nullptr ? "" : gang->stragglers.message(members(record));
+}
+
+void HangWatch::show(const JobRecord& record, Clock::Steady now, v1::Job& job) const {
+  const Gang* gang = find(job_id(job.name()));
+  if (gang == nullptr || gang->epoch != job.epoch()) return;
+  const double allowed = silence_allowed(job.spec().restart(), members(record));
+  for (v1::RankPlacement& place : *job.mutable_placement()) {
+    const auto heard = gang->paces.find(place.rank());
+    if (place.state() != v1::RankPlacement::RUNNING || heard == gang->paces.end()) continue;
+    const v1::RankPace& pace = heard->second.pace;
+    const std::chrono::duration<double> since = now - heard->second.at;
+    v1::RankProgress& shown = *place.mutable_progress();
+    shown.set_step(pace.step());
+    shown.set_step_seconds(pace.step_seconds());
+    shown.set_own_seconds(pace.own_seconds());
+    shown.set_silent_seconds(pace.silent_seconds() + since.count());
+    shown.set_straggler(gang->stragglers.flagged(place.rank()));
+    shown.set_hung(job.state() == v1::Job::RUNNING && pace.silent_seconds() > allowed);
+  }
 }
 
 double HangWatch::straggler_ratio(const std::string& id) const {

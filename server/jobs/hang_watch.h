@@ -23,8 +23,8 @@ class HangWatch {
   // `patience`: for the flight records, once they are asked for.
   explicit HangWatch(std::chrono::milliseconds patience) : patience_(patience) {}
 
-  // A heartbeat told of a rank of this epoch.
-  void heard(const std::string& id, uint64_t epoch, uint32_t rank, const v1::RankPace& pace);
+  // A heartbeat told of a rank of this epoch, now.
+  void heard(const std::string& id, uint64_t epoch, uint32_t rank, const v1::RankPace& pace, Clock::Steady now);
   void take_record(const std::string& id, uint64_t epoch, uint32_t rank, const v1::FlightRecord& record);
   // The job is not placed any more.
   void forget(const std::string& id) { gangs_.erase(id); }
@@ -44,14 +44,20 @@ class HangWatch {
   // Whether other ranks of the job are slow than at the last call.
   bool look_for_stragglers(const JobRecord& record);
   std::string stragglers(const JobRecord& record) const;
+  // Fills in RankPlacement.progress of those that run, for people.
+  void show(const JobRecord& record, Clock::Steady now, v1::Job& job) const;
   double straggler_ratio(const std::string& id) const;
   // Since when it is known that all run; nothing: they do not.
   std::optional<Clock::Steady> running_since(const std::string& id) const;
 
  private:
+  struct Heard {
+    v1::RankPace pace;
+    Clock::Steady at;
+  };
   struct Gang {
     uint64_t epoch = 0;
-    std::map<uint32_t, v1::RankPace> paces;
+    std::map<uint32_t, Heard> paces;
     std::optional<Clock::Steady> running;
     std::optional<Clock::Steady> asked;
     std::map<uint32_t, v1::FlightRecord> records;

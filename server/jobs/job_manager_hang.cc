@@ -1,4 +1,4 @@
-// Gangs that hang or are held up, and shrunk ones that may grow.
+// Gangs that hang or are held up, shrunk ones that may grow, and what people see of all of them.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include "server/jobs/elastic.h"
 #include "server/jobs/epoch.h"
 #include "server/jobs/job_manager.h"
+#include "server/jobs/transitions.h"
 
 namespace telar::server::jobs {
 namespace {
@@ -43,7 +44,7 @@ void JobManager::hear_paces(const v1::HeartbeatRequest& request) {
   for (const v1::RankStatus& status : request.ranks()) {
     if (!status.has_pace() || !sound(status.pace())) continue;
     if (!find_open(status.job(), status.epoch(), status.rank(), request.node()).ok()) continue;
-    hangs_.heard(job_id(status.job()), status.epoch(), status.rank(), status.pace());
+    hangs_.heard(job_id(status.job()), status.epoch(), status.rank(), status.pace(), clock_->now());
   }
 }
 
@@ -179,6 +180,47 @@ void JobManager::grow_shrunk() {
       spdlog::error("job {}: cannot record that it grows: {}", id, std::string(status.message()));
     }
   }
+}
+
+void JobManager::show_placed(const JobRecord& record, v1::Job& job) const {
+  hangs_.show(record, clock_->now(), job);
+  for (int rank = 0; rank < std::min(job.placement_size(), record.ranks_size()); ++rank) {
+    if (record.ranks(rank).memory_bytes() == 0 || job.placement(rank).state() != v1::RankPlacement::RUNNING) continue;
+    job.mutable_placement(rank)->mutable_progress()->set_memory_bytes(record.ranks(rank).memory_bytes());
+  }
+  if (const v1::JobForecast* forecast = forecast_of(job)) *job.mutable_forecast() = *forecast;
+}
+
+const v1::JobForecast* JobManager::forecast_of(const v1::Job& job) const {
+  const auto forecast = forecasts_.find(job_id(job.name()));
+  const bool known = placed(job.state()) && forecast != forecasts_.end() && forecast->second.first == job.epoch() &&
+                     forecast->second.second.memory_size() > 0;
+  return known ? &forecast->second.second : nullptr;
+}
+
+std::optional<ForecastWish> JobManager::forecast_wanted() const {
+  std::lock_guard<std::mutex> hold(mutex_);
+  for (const std::string& id : placed_) {
+    const JobRecord& record = jobs_.at(id);
+    const auto known = forecasts_.find(id);
+    if (ending(record.job().state()) || (known != forecasts_.end() && known->second.first == record.job().epoch())) {
+      continue;
+    }
+    std::map<std::string, v1::Node> nodes;
+    for (const v1::RankPlacement& place : record.job().placement()) {
+      *nodes[place.node()].add_devices()->mutable_device() = place.device();
+    }
+    ForecastWish wish{id, record.job().epoch(), current_shape(record), {}};
+    for (const auto& [name, node] : nodes) wish.nodes.push_back(node);
+    return wish;
+  }
+  return std::nullopt;
+}
+
+void JobManager::set_forecast(const ForecastWish& wish, v1::JobForecast forecast) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  if (placed_.count(wish.job) == 0 || jobs_.at(wish.job).job().epoch() != wish.epoch) return;
+  forecasts_[wish.job] = {wish.epoch, std::move(forecast)};
 }
 
 }  // namespace telar::server::jobs

@@ -1,5 +1,7 @@
 #include "server/jobs/progress.h"
 
+#include <algorithm>
+
 #include "server/jobs/goodput.h"
 
 namespace telar::server::jobs {
@@ -28,10 +30,34 @@ void fold_step(JobRecord& record, const v1::RankEvent& event) {
   *progress.mutable_step_time() = event.time();
 }
 
+void fold_classes(JobRecord& record, uint32_t rank, const google::protobuf::RepeatedPtrField<v1::MemoryUse>& uses) {
+  RankRecord& own = *record.mutable_ranks(static_cast<int>(rank));
+  auto& all = *record.mutable_job()->mutable_memory();
+  for (const v1::MemoryUse& use : uses) {
+    if (use.bytes() == 0) continue;
+    if (use.memory_class() != kHostMemory) own.set_memory_bytes(own.memory_bytes() + use.bytes());
+    const auto known = std::find_if(all.begin(), all.end(),
+                                    [&](const v1::MemoryUse& one) { return one.memory_class() == use.memory_class(); });
+    if (known == all.end()) {
+      *all.Add() = use;
+    } else {
+      known->set_bytes(std::max(known->bytes(), use.bytes()));
+    }
+  }
+}
+
 }  // namespace
 
 void begin_progress(JobRecord& record) {
   record.mutable_job()->mutable_progress()->set_total_steps(record.job().spec().schedule().steps());
+}
+
+void fold_memory(JobRecord& record, uint32_t rank, const v1::RankEvent& event) {
+  if (event.has_started()) {
+    record.mutable_ranks(static_cast<int>(rank))->clear_memory_bytes();
+    fold_classes(record, rank, event.started().memory());
+  }
+  if (event.has_step()) fold_classes(record, rank, event.step().memory());
 }
 
 void fold_event(JobRecord& record, const v1::RankEvent& event) {

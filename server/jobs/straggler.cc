@@ -49,6 +49,11 @@ bool Stragglers::look(const std::vector<GangMember>& gang) {
   return changed;
 }
 
+bool Stragglers::flagged(uint32_t rank) const {
+  const auto found = slow_.find(rank);
+  return found != slow_.end() && found->second.flagged;
+}
+
 std::string Stragglers::message(const std::vector<GangMember>& gang) const {
   std::string text;
   for (const GangMember& member : gang) {

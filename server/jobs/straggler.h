@@ -23,6 +23,7 @@ class Stragglers {
   bool look(const std::vector<GangMember>& gang);
   // The largest own time over the median; 0: nobody knows.
   double ratio() const { return ratio_; }
+  bool flagged(uint32_t rank) const;  // It is one.
   // "rank 3 on node b takes 0.31 s of its own a step, 1.45 times the gang's median, since step 1240"; empty: none.
   std::string message(const std::vector<GangMember>& gang) const;
 

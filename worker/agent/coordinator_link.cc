@@ -8,6 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "common/channel.h"
+#include "common/errors.h"
 
 namespace telar::agent {
 namespace {
@@ -37,13 +38,8 @@ std::vector<v1::DeviceHealth> steady(std::vector<v1::DeviceHealth> health) {
 
 }  // namespace
 
-CoordinatorLink::CoordinatorLink(Line* line, v1::RegisterNodeRequest self, metrics::DaemonMetrics* metrics,
-                                 OnAssignments on_assignments, std::function<void()> on_registered)
-    : line_(line),
-      self_(std::move(self)),
-      metrics_(metrics),
-      on_assignments_(std::move(on_assignments)),
-      on_registered_(std::move(on_registered)) {}
+CoordinatorLink::CoordinatorLink(Line* line, v1::RegisterNodeRequest self, metrics::DaemonMetrics* metrics, Told told)
+    : line_(line), self_(std::move(self)), metrics_(metrics), told_(std::move(told)) {}
 
 CoordinatorLink::~CoordinatorLink() {
   {
@@ -62,7 +58,8 @@ void CoordinatorLink::start() {
 void CoordinatorLink::set_status(NodeStatus status) {
   const std::lock_guard lock(mutex_);
   const bool known = fresh_ && same(steady(status.ranks), steady(status_.ranks)) &&
-                     same(status.receipts, status_.receipts) && same(steady(status.health), steady(status_.health));
+                     same(status.receipts, status_.receipts) && same(steady(status.health), steady(status_.health)) &&
+                     status.leave == status_.leave;
   status_ = std::move(status);
   if (known) return;
   changed_ = fresh_ = true;
@@ -72,6 +69,11 @@ void CoordinatorLink::set_status(NodeStatus status) {
 bool CoordinatorLink::wait_first_attempt(milliseconds longest) {
   std::unique_lock lock(mutex_);
   return wake_.wait_for(lock, longest, [this] { return attempted_; });
+}
+
+bool CoordinatorLink::wait_goodbye(milliseconds longest) {
+  std::unique_lock lock(mutex_);
+  return wake_.wait_for(lock, longest, [this] { return goodbye_; });
 }
 
 void CoordinatorLink::run() {
@@ -100,18 +102,12 @@ bool CoordinatorLink::register_node() {
   v1::RegisterNodeResponse response;
   const grpc::Status status = ask_to_register(context, response);
   set_call(nullptr);
+  if (reason(from_grpc(status)) == "REVOKED") told_.on_revoked();
   const std::lock_guard lock(mutex_);
-  if (!attempted_ || status.ok()) {
-    if (status.ok()) {
-      spdlog::info("registered as {} with {}", self_.node(), line_->address());
-    } else {
-      spdlog::warn("cannot register as {} with {}, trying again for ever: {}; {}", self_.node(), line_->address(),
-                   status.error_message(), connection_advice(status.error_message(), tls_from_environment()));
-    }
-  } else if (status.error_code() == grpc::StatusCode::ALREADY_EXISTS ||
-             status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
-             status.error_code() == grpc::StatusCode::PERMISSION_DENIED) {
-    spdlog::error("--node {}: {}", self_.node(), status.error_message());
+  if (status.ok()) {
+    spdlog::info("registered as {} with {}", self_.node(), line_->address());
+  } else {
+    take_refusal(status);
   }
   attempted_ = true;
   wake_.notify_all();
@@ -145,12 +141,23 @@ grpc::Status CoordinatorLink::ask_to_register(grpc::ClientContext& context, v1::
   return *answer;
 }
 
+void CoordinatorLink::take_refusal(const grpc::Status& status) {
+  if (!attempted_) {
+    spdlog::warn("cannot register as {} with {}, trying again for ever: {}; {}", self_.node(), line_->address(),
+                 status.error_message(), connection_advice(status.error_message(), tls_from_environment()));
+  } else if (status.error_code() == grpc::StatusCode::ALREADY_EXISTS ||
+             status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
+             status.error_code() == grpc::StatusCode::PERMISSION_DENIED) {
+    spdlog::error("--node {}: {}", self_.node(), status.error_message());
+  }
+}
+
 void CoordinatorLink::converse() {
-  on_registered_();  // Before it counts what is said as fresh: a round of the loop may be under way.
+  told_.on_registered();  // Before it counts what is said as fresh: a round of the loop may be under way.
   grpc::ClientContext context;
   {
     const std::lock_guard lock(mutex_);
-    broken_ = changed_ = fresh_ = false;
+    broken_ = changed_ = fresh_ = last_word_ = false;
     heard_ = Steady::now();
   }
   set_call(&context);
@@ -160,13 +167,23 @@ void CoordinatorLink::converse() {
   v1::HeartbeatRequest message;
   while (next_message(message) && stream->Write(message)) {
   }
-  context.TryCancel();
+  if (!over_by_itself()) context.TryCancel();
   reader.join();
   const grpc::Status status = stream->Finish();
   set_call(nullptr);
   const std::lock_guard lock(mutex_);
   if (Steady::now() - heard_ > silence_) line_->renew();
-  if (!stopping_) spdlog::warn("lost the coordinator {}, dialling again: {}", line_->address(), status.error_message());
+  goodbye_ = last_word_ && status.ok();
+  wake_.notify_all();
+  if (!stopping_ && !goodbye_) {
+    spdlog::warn("lost the coordinator {}, dialling again: {}", line_->address(), status.error_message());
+  }
+}
+
+// Then its status is the coordinator's word, which a cancellation might be quicker than.
+bool CoordinatorLink::over_by_itself() {
+  const std::lock_guard lock(mutex_);
+  return broken_ && last_word_;
 }
 
 bool CoordinatorLink::accept_term(const grpc::ClientContext& context) {
@@ -188,7 +205,10 @@ bool CoordinatorLink::accept_term(const grpc::ClientContext& context) {
 void CoordinatorLink::read(Stream& stream, grpc::ClientContext& context) {
   v1::HeartbeatResponse response;
   while (stream.Read(&response)) {
-    if (!accept_term(context)) break;
+    if (!accept_term(context)) {
+      context.TryCancel();
+      break;
+    }
     metrics_->set_connected(true);
     metrics_->set_heartbeat_time(
         std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count());
@@ -196,7 +216,7 @@ void CoordinatorLink::read(Stream& stream, grpc::ClientContext& context) {
       const std::lock_guard lock(mutex_);
       heard_ = Steady::now();
     }
-    on_assignments_(std::move(response));
+    told_.on_assignments(std::move(response));
     response = {};
   }
   const std::lock_guard lock(mutex_);
@@ -209,6 +229,8 @@ bool CoordinatorLink::next_message(v1::HeartbeatRequest& message) {
   wake_.wait_for(lock, fresh_ ? interval_ : silence_, [this] { return changed_ || broken_ || stopping_; });
   if (!fresh_ || broken_ || stopping_ || Steady::now() - heard_ > silence_) return false;
   changed_ = false;
+  last_word_ = status_.leave == v1::HeartbeatRequest::GONE;
+  message.set_leave(status_.leave);
   message.set_node(self_.node());
   message.set_incarnation(self_.incarnation());
   message.set_sequence(++sequence_);
@@ -221,7 +243,7 @@ bool CoordinatorLink::next_message(v1::HeartbeatRequest& message) {
 
 bool CoordinatorLink::wait_unless_stopping(milliseconds time) {
   std::unique_lock lock(mutex_);
-  return !wake_.wait_for(lock, time, [this] { return stopping_; });
+  return !wake_.wait_for(lock, time, [this] { return stopping_ || goodbye_; });
 }
 
 void CoordinatorLink::set_call(grpc::ClientContext* context) {

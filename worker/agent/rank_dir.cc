@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/fault_point.h"
+#include "worker/metrics/rank_files.h"
 
 namespace telar::agent {
 namespace fs = std::filesystem;
@@ -176,6 +177,19 @@ std::optional<uint64_t> RankDir::read_memory_before() const {
   const auto value = read_json(path_ + "/memory.json");
   if (!value || !value->contains("used_bytes")) return std::nullopt;
   return get<uint64_t>(*value, "used_bytes", 0);
+}
+
+std::string RankDir::wishes_path() const { return absl::StrCat(path_, "/", metrics::kWishesFile); }
+
+absl::Status RankDir::write_wishes(const v1::RankWishes& wishes) const {
+  std::string text;
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  const auto printed = google::protobuf::util::MessageToJsonString(wishes, &text, options);
+  if (!printed.ok()) return absl::InternalError("wishes are not printable");
+  text += "\n";
+  if (const auto there = read_file(wishes_path()); there.ok() && *there == text) return absl::OkStatus();
+  return write_file(wishes_path(), text);
 }
 
 absl::StatusOr<StateDir> StateDir::open(const std::string& path) {

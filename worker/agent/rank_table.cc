@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 
@@ -145,7 +146,7 @@ void RankTable::reconcile(const std::vector<v1::Assignment>& wish) {
       }
     } else if (stopping) {
       add_never_started(one.plan(), absl::OkStatus());
-    } else if (one.desired() == v1::Assignment::RUN && !blocked(one.plan())) {
+    } else if (one.desired() == v1::Assignment::RUN && starts_ && !blocked(one.plan())) {
       start(one.plan());
     }
   }
@@ -326,6 +327,10 @@ bool RankTable::all_over() const {
     if (rank.running() || !rank.status.output_shipped()) return false;
   }
   return true;
+}
+
+bool RankTable::nothing_left() const {
+  return all_over() && std::all_of(ranks_.begin(), ranks_.end(), [](const auto& one) { return one.second.clean(); });
 }
 
 }  // namespace telar::agent

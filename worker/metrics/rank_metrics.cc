@@ -41,7 +41,8 @@ struct RankMetrics::Families {
         tokens(counter(r, "telar_tokens_total", "Tokens trained on; each rank counts its share of the global batch.")),
         flops(counter(r, "telar_model_flops_total", "Model FLOPs done, this rank's share; recompute is not counted.")),
         peak_flops(gauge(r, "telar_device_peak_flops_per_second", "Dense peak of the device at the job's precision.")),
-        memory(gauge(r, "telar_memory_bytes", "Planned memory of the rank, by class.")),
+        memory(gauge(r, "telar_memory_bytes",
+                     "Memory of the rank by class: planned, and what was found beside the plan.")),
         phases(counter(r, "telar_step_phase_seconds_total", "Step time by phase.")),
         hardware_flops(
             counter(r, "telar_hardware_flops_total", "FLOPs that the rank's kernels did, recomputed ones too.")),
@@ -185,6 +186,8 @@ void RankMetrics::observe(const std::string& job_id, uint64_t epoch, uint32_t ra
     case v1::RankEvent::kSample:
     case v1::RankEvent::kFailure:
     case v1::RankEvent::kFinished:
+    case v1::RankEvent::kLogLost:
+    case v1::RankEvent::kTrace:
     case v1::RankEvent::KIND_NOT_SET:
       break;
   }

@@ -15,13 +15,13 @@
 #include "worker/plan/resolve.h"
 #include "worker/train/blend_position.h"
 #include "worker/train/coordinator_commit.h"
+#include "worker/train/curves.h"
 #include "worker/train/dataset.h"
 #include "worker/train/evaluator.h"
 #include "worker/train/failure.h"
 #include "worker/train/flight_log.h"
 #include "worker/train/generator.h"
 #include "worker/train/host_memory.h"
-#include "worker/train/metrics_file.h"
 #include "worker/train/pace.h"
 #include "worker/train/rendezvous.h"
 #include "worker/train/saved_state.h"
@@ -65,7 +65,7 @@ class Run {
         seams_(seams),
         flight_(
             FlightLog::create(seams.flight_path, shape_.groups.list(), plan.device().kind() == v1::ResourceSpec::GPU)),
-        trace_(plan, shape_.groups.list(), shape_.mesh.pp_size > 1) {
+        trace_(plan, mesh_, shape_.groups.list(), seams.trace) {
     flight_->set_activity(Activity::kStarting);
   }
 
@@ -220,9 +220,9 @@ class Run {
     spdlog::info("{} parameters, {} train tokens, {} held out, {} MiB on {}", started.parameters(),
                  started.train_tokens(), started.eval_tokens(), replica_->train_plan().total_bytes() >> 20, info.model);
     if (leader()) {
-      auto metrics = MetricsFile::open(plan_.run_dir(), outcome_.step);
-      if (!metrics.ok()) return metrics.status();
-      metrics_ = *std::move(metrics);
+      auto curves = Curves::open(plan_, started);
+      if (!curves.ok()) return curves.status();
+      curves_ = *std::move(curves);
     }
     return events_.write(event);
   }
@@ -260,7 +260,7 @@ class Run {
     auto loader = data::BatchLoader::start(*dataset_->train, options);
     if (!loader.ok()) return with_class(v1::DATA, loader.status());
     submitted_ = start_step_ = outcome_.step;
-    if (execution_ == Replica::Execution::kLanes) trace_.account_from(start_step_);
+    if (execution_ == Replica::Execution::kLanes) trace_.observe_from(start_step_);
     while (outcome_.step < spec_.schedule().steps() && !outcome_.interrupted) {
       const absl::Status status = one_step(**loader);
       if (!status.ok()) return status;
@@ -331,7 +331,7 @@ class Run {
       const Doing saving(*flight_, Activity::kSaving);
       pace.checkpoint_stall += saves_->make_room();
     }
-    if (const absl::Status told = saves_->check_told(); !told.ok()) return told;
+    if (const absl::Status told = saves_->check_end(); !told.ok()) return told;
     const auto batch = loader.next();
     if (!batch.ok()) return with_class(v1::DATA, batch.status());
     pace.data_wait += batch->waited_seconds;
@@ -376,11 +376,17 @@ class Run {
       const absl::Status status = report_device(report);
       if (!status.ok()) return status;
     }
-    if (metrics_ != nullptr) {
-      const absl::Status status = metrics_->write(report);
+    if (curves_ != nullptr) {
+      const absl::Status status = curves_->write(report);
       if (!status.ok()) return status;
     }
-    return events_.write(event);
+    absl::Status written = events_.write(event);
+    for (v1::TraceReport& trace : trace_.take_reports()) {
+      v1::RankEvent told;
+      *told.mutable_trace() = std::move(trace);
+      written.Update(events_.write(told));
+    }
+    return written;
   }
 
   // What the device holds beside the plan, and how steps get there.
@@ -442,7 +448,7 @@ class Run {
     if (!leader()) return absl::OkStatus();  // Every replica has the same result; one tells it.
     v1::RankEvent event;
     *event.mutable_eval() = report_of(*result, outcome_.step, seconds_since(start));
-    const absl::Status status = metrics_->write(event.eval());
+    const absl::Status status = curves_->write(event.eval());
     return status.ok() ? events_.write(event) : status;
   }
 
@@ -455,7 +461,7 @@ class Run {
       return saves_->save_now(position());
     }
     saves_->make_room();
-    absl::Status status = saves_->check_told();
+    absl::Status status = saves_->check_end();
     if (status.ok()) status = saves_->stage(outcome_.step);
     if (status.ok()) write_staged();
     return status;
@@ -475,7 +481,7 @@ class Run {
       if (!leader()) break;
       v1::RankEvent event;
       *event.mutable_checkpoint() = report;
-      if (metrics_ != nullptr) status.Update(metrics_->write(report));
+      if (curves_ != nullptr) status.Update(curves_->write(report));
       status.Update(events_.write(event));
     }
     return status;
@@ -554,7 +560,7 @@ class Run {
   std::unique_ptr<SavedState> saved_;
   std::unique_ptr<checkpoint::WeightSource> first_weights_;  // Until they are loaded.
   std::unique_ptr<Saves> saves_;
-  std::unique_ptr<MetricsFile> metrics_;
+  std::unique_ptr<Curves> curves_;  // Of rank 0 alone.
 
   RunOutcome outcome_;
   uint64_t start_step_ = 0;

@@ -136,23 +136,78 @@ TEST_F(WatchTest, PlainStepLinesComeAtABoundedRate) {
   EXPECT_EQ(occurrences(err.str(), "/50  loss"), 1u) << err.str();
 }
 
-TEST_F(WatchTest, ATerminalGetsOneLineRedrawnAndCutToItsWidth) {
+class LiveWatchTest : public WatchTest {
+ protected:
+  Context live{
+      context.options,
+      {.in = in, .out = out, .err = err, .live = true, .width = [] { return 60; }, .height = [] { return 20; }},
+      clock,
+      interrupt,
+      jobs_stub()};
+};
+
+TEST_F(LiveWatchTest, ATerminalGetsAPageAndIsGivenBackWithIt) {
   v1::Job& job = life(v1::Job::RUNNING);
-  job.set_message(std::string(200, 'm'));
   coordinator.service.events.clear();
+  job.mutable_progress()->set_total_steps(50);
   add_event(job, v1::Job::QUEUED, v1::Job::RUNNING);
   coordinator.service.on_watch_end = [](v1::Job& watched) { watched.set_state(v1::Job::SUCCEEDED); };
-  Context live{context.options,
-               {.in = in, .out = out, .err = err, .live = true, .colour = false, .width = [] { return 40; }},
-               clock,
-               interrupt,
-               jobs_stub()};
   EXPECT_EQ(watch(live, {.job = "demo-x1"}), kOk);
   const std::string shown = err.str();
-  EXPECT_NE(shown.find("\r\x1b[KRUNNING  mmm"), std::string::npos) << shown;
-  EXPECT_EQ(shown.find(std::string(40, 'm')), std::string::npos);
+  EXPECT_TRUE(shown.starts_with("\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[H\x1b[2Kdemo-x1  demo")) << shown;
+  EXPECT_NE(shown.find("step     ["), std::string::npos) << shown;
+  EXPECT_NE(shown.find("QUEUED -> RUNNING"), std::string::npos) << shown;
   EXPECT_EQ(shown.find("\x1b[3"), std::string::npos) << "no colour was asked for";
-  EXPECT_TRUE(shown.ends_with("\r\x1b[K")) << "the live line is taken away at the end";
+  EXPECT_EQ(occurrences(shown, "\x1b[?1049h"), 1u);
+  const size_t left = shown.find("\x1b[?7h\x1b[?25h\x1b[?1049l");
+  ASSERT_NE(left, std::string::npos) << shown;
+  EXPECT_NE(shown.find("SUCCEEDED", left), std::string::npos) << "the last page stays";
+  EXPECT_EQ(shown.find('\x1b', left + 20), std::string::npos);
+}
+
+TEST_F(LiveWatchTest, CtrlCGivesTheTerminalBackBeforeItSaysSo) {
+  life(v1::Job::RUNNING);
+  coordinator.service.hold_streams = true;
+  std::thread user([&] {
+    coordinator.service.wait_for_streams(1);
+    EXPECT_TRUE(interrupt.trigger());
+  });
+  EXPECT_EQ(watch(live, {.job = "demo-x1"}), kOk);
+  user.join();
+  const size_t left = err.str().find("\x1b[?1049l");
+  if (err.str().find("\x1b[?1049h") != std::string::npos) {
+    EXPECT_NE(left, std::string::npos) << err.str();
+  }
+  EXPECT_TRUE(err.str().ends_with("detached; job goes on: telar watch demo-x1\n")) << err.str();
+}
+
+TEST_F(LiveWatchTest, ALostConnectionIsToldOnThePage) {
+  life(v1::Job::SUCCEEDED);
+  coordinator.service.break_streams_after = {2};
+  EXPECT_EQ(watch(live, {.job = "demo-x1"}), kOk);
+  EXPECT_NE(err.str().find("connection lost, retrying"), std::string::npos) << err.str();
+}
+
+TEST_F(LiveWatchTest, WithoutAJobAllThatLiveUntilCtrlC) {
+  add_job("demo-x1", v1::Job::RUNNING);
+  add_job("old-x1", v1::Job::SUCCEEDED);
+  live.options.timeout = Milliseconds(500);
+  EXPECT_EQ(watch(live, {.job = "", .wait_timeout = Milliseconds(150)}), kTimedOut);
+  EXPECT_NE(err.str().find("1 live job, 1 RUNNING"), std::string::npos) << err.str();
+  EXPECT_EQ(err.str().find("old-x1"), std::string::npos) << err.str();
+  std::thread user([&] {
+    while (!interrupt.trigger()) std::this_thread::yield();
+  });
+  EXPECT_EQ(watch(live, {}), kOk);
+  user.join();
+}
+
+TEST_F(WatchTest, WithoutAJobAndATerminalTheTableOnce) {
+  add_job("demo-x1", v1::Job::RUNNING);
+  add_job("old-x1", v1::Job::SUCCEEDED);
+  EXPECT_EQ(watch(context, {}), kOk);
+  EXPECT_EQ(occurrences(out.str(), "\n"), 2u) << out.str();
+  EXPECT_NE(out.str().find("demo-x1"), std::string::npos);
 }
 
 TEST_F(WatchTest, UnknownJobAndUnreachableCoordinator) {

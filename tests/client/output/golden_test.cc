@@ -1,41 +1,16 @@
-// Whole pages against tests/client/golden/. After a wanted change run the test with TELAR_UPDATE_GOLDEN=1 and review
-// the difference.
+// Whole pages against tests/client/golden/.
 #include <gtest/gtest.h>
-
-#include <cstdlib>
-#include <fstream>
-#include <sstream>
 
 #include "client/output/describe.h"
 #include "client/output/jobs.h"
 #include "client/output/message.h"
 #include "client/output/nodes.h"
-#include "google/protobuf/text_format.h"
+#include "tests/client/output/golden.h"
 
 namespace telar::client {
 namespace {
 
 constexpr int64_t kNow = 1'800'000'000;  // 2027-01-15T08:00:00Z
-
-std::string golden_path(const std::string& name) {
-  const char* root = std::getenv("TELAR_SOURCE_DIR");
-  return std::string(root == nullptr ? "." : root) + "/tests/client/golden/" + name;
-}
-
-void expect_golden(const std::string& name, const std::string& actual) {
-  const std::string path = golden_path(name);
-  if (std::getenv("TELAR_UPDATE_GOLDEN") != nullptr) std::ofstream(path) << actual;
-  std::ostringstream expected;
-  expected << std::ifstream(path).rdbuf();
-  EXPECT_EQ(actual, expected.str()) << path;
-}
-
-template <typename Message>
-Message parse(const std::string& text) {
-  Message message;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &message));
-  return message;
-}
 
 v1::Job running() {
   return parse<v1::Job>(R"(

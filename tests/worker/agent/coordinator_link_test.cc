@@ -27,6 +27,11 @@ class CoordinatorLinkTest : public testing::Test {
     ++version_;  // An answer of the one before may come late.
     fake_.start();
   }
+  CoordinatorLink::Told told() {
+    return {.on_assignments = [this](const v1::HeartbeatResponse& answer) { obeyed_ = answer.version(); },
+            .on_registered = [] {},
+            .on_revoked = [this] { ++revocations_; }};
+  }
   bool told(CoordinatorLink& link) {  // So many heartbeats that an answer must have come.
     const size_t wanted = heartbeats_ + 3;
     const auto heard = [wanted](const auto& fake) { return fake.heartbeats().size() >= wanted; };
@@ -42,14 +47,14 @@ class CoordinatorLinkTest : public testing::Test {
   prometheus::Registry registry_;
   metrics::DaemonMetrics metrics_{registry_, "1", "a"};
   std::atomic<uint64_t> obeyed_{0};  // Version of the newest answer that was handed on.
-  uint64_t version_ = 1;             // That the fake gives out.
+  std::atomic<int> revocations_{0};
+  uint64_t version_ = 1;  // That the fake gives out.
   size_t heartbeats_ = 0;
 };
 
 TEST_F(CoordinatorLinkTest, NoLeaderOfBeforeIsObeyed) {
   fake_.set_term(5);
-  CoordinatorLink link(
-      &line_, self(), &metrics_, [this](const v1::HeartbeatResponse& answer) { obeyed_ = answer.version(); }, [] {});
+  CoordinatorLink link(&line_, self(), &metrics_, told());
   link.start();
   ASSERT_TRUE(told(link));
   EXPECT_EQ(obeyed_, version_);
@@ -63,9 +68,46 @@ TEST_F(CoordinatorLinkTest, NoLeaderOfBeforeIsObeyed) {
   EXPECT_EQ(obeyed_, version_);
 }
 
+TEST_F(CoordinatorLinkTest, TheLastWordIsHeardAndNothingIsSaidBehindIt) {
+  CoordinatorLink link(&line_, self(), &metrics_, told());
+  link.start();
+  ASSERT_TRUE(told(link));
+  EXPECT_FALSE(link.wait_goodbye(std::chrono::milliseconds(0)));
+  NodeStatus gone;
+  gone.leave = v1::HeartbeatRequest::GONE;
+  link.set_status(gone);
+  EXPECT_TRUE(link.wait_goodbye(std::chrono::seconds(20)));
+  fake_.locked([](const auto& fake) {
+    EXPECT_EQ(fake.heartbeats().back().leave(), v1::HeartbeatRequest::GONE);
+    EXPECT_EQ(fake.registrations().size(), 1u);
+  });
+}
+
+TEST_F(CoordinatorLinkTest, ACoordinatorThatIsAwayHearsNoGoodbye) {
+  fake_.stop();
+  CoordinatorLink link(&line_, self(), &metrics_, told());
+  link.start();
+  NodeStatus gone;
+  gone.leave = v1::HeartbeatRequest::GONE;
+  link.set_status(gone);
+  EXPECT_FALSE(link.wait_goodbye(std::chrono::milliseconds(50)));
+}
+
+TEST_F(CoordinatorLinkTest, ARevokedNodeIsToldSoUntilItIsLetInAgain) {
+  CoordinatorLink link(&line_, self(), &metrics_, told());
+  link.start();
+  ASSERT_TRUE(told(link));
+  EXPECT_EQ(revocations_, 0);
+  fake_.revoke(true);
+  for (int i = 0; i < 1000 && revocations_ < 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_GE(revocations_, 2);
+  fake_.revoke(false);
+  heartbeats_ = fake_.locked([](const auto& fake) { return fake.heartbeats().size(); });
+  EXPECT_TRUE(told(link));
+}
+
 TEST_F(CoordinatorLinkTest, ASilentOneIsDialledAnewWithinItsLease) {
-  CoordinatorLink link(
-      &line_, self(), &metrics_, [](const v1::HeartbeatResponse&) {}, [] {});
+  CoordinatorLink link(&line_, self(), &metrics_, told());
   link.start();
   ASSERT_TRUE(told(link));
   fake_.fall_silent(true);

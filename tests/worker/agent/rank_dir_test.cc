@@ -65,6 +65,21 @@ TEST_F(RankDirTest, DamagedFilesCountAsAbsent) {
   }
 }
 
+TEST_F(RankDirTest, WishesAreWrittenWhereTheyAreOthers) {
+  const RankDir directory(folder_);
+  v1::RankWishes wishes;
+  wishes.add_trace_steps(40);
+  ASSERT_TRUE(directory.write_wishes(wishes).ok());
+  EXPECT_EQ(read_file(directory.wishes_path()).value(), "{\"trace_steps\":[\"40\"]}\n");
+  const auto written = fs::last_write_time(directory.wishes_path()) - std::chrono::hours(1);
+  fs::last_write_time(directory.wishes_path(), written);
+  ASSERT_TRUE(directory.write_wishes(wishes).ok());
+  EXPECT_EQ(fs::last_write_time(directory.wishes_path()), written);  // The rank need not read it again.
+  wishes.add_trace_steps(41);
+  ASSERT_TRUE(directory.write_wishes(wishes).ok());
+  EXPECT_EQ(read_file(directory.wishes_path()).value(), "{\"trace_steps\":[\"40\",\"41\"]}\n");
+}
+
 TEST_F(RankDirTest, AJobIdIsAFolderName) {
   EXPECT_EQ(job_id("projects/default/jobs/ab12").value(), "ab12");
   for (const char* bad : {"", "projects/p/jobs/", "jobs/..", "jobs/.hidden", "jobs/a b"}) {

@@ -67,9 +67,28 @@ TEST_F(FullDisk, TheLogSaysHowMuchIsMissing) {
   turn(file, root_ + "/log");
   log.write("four\n", 5);
   log.write("five\n", 5);
+  EXPECT_EQ(log.take_lost(), 10u);
+  EXPECT_EQ(log.take_lost(), 0u);
+  turn(file, "/dev/full");
+  log.write("six\n", 4);
+  log.write("seven\n", 6);
+  EXPECT_EQ(log.take_lost(), 10u);  // While the disk is full, too; a note that finds no room is no loss.
   close(file);
   EXPECT_EQ(read(root_ + "/log"),
             "one\n[telar: 10 bytes of this log are missing here: the disk was full]\nfour\nfive\n");
+}
+
+TEST_F(FullDisk, AnEventTellsWhatTheLogHasLost) {
+  auto events = EventLog::open(root_ + "/events").value();
+  uint64_t lost = 77;
+  events->set_lost_log([&lost] { return std::exchange(lost, 0); });
+  EXPECT_TRUE(events->write(step(1)).ok());
+  EXPECT_TRUE(events->write(step(2)).ok());
+  const std::string text = read(root_ + "/events");
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
+  const size_t told = text.find("\"log_lost\":{\"bytes\":\"77\"}");
+  EXPECT_NE(told, std::string::npos) << text;
+  EXPECT_LT(told, text.find("\"step\":\"1\""));
 }
 
 TEST_F(FullDisk, TheCurveWaitsForRoom) {
