@@ -78,7 +78,8 @@ TELAR_FLOAT_TYPES(Fp8BlocksTest);
 
 TEST_P(Fp8BlocksTest, QuantizesToTheBit) {
   for (const DType dtype : {DType::kF8E4M3, DType::kF8E5M2}) {
-    for (const Shape& shape : {Shape{1, 1}, Shape{3, 17}, Shape{16, 128}, Shape{130, 257}, Shape{256, 384}}) {
+    for (const Shape& shape :
+         {Shape{1, 1}, Shape{3, 17}, Shape{16, 128}, Shape{130, 257}, Shape{144, 280}, Shape{256, 384}}) {
       Values values = random(shape.elements());
       for (double& value : values) value *= std::exp2(static_cast<double>(pick(-14, 2)));
       expect_quantized(shape, values, dtype);
@@ -94,6 +95,13 @@ TEST_P(Fp8BlocksTest, OddBlocks) {
     values[130 * 256 + 200] = odd;
     expect_quantized({256, 256}, values, DType::kF8E4M3);
   }
+}
+
+// Below the least normal numbers of f32 and bf16, where scales end.
+TEST_P(Fp8BlocksTest, TinyBlocks) {
+  Values values = random(128 * 256);
+  for (double& value : values) value *= std::exp2(static_cast<double>(pick(-132, -118)));
+  expect_quantized({128, 256}, values, DType::kF8E4M3);
 }
 
 class Fp8BlockProductTest : public Fp8BlocksTest {

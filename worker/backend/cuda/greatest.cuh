@@ -33,9 +33,7 @@ class Greatest {
   // all blocks', none above `most`, the bits of an f32.
   __device__ void publish(float* amax, uint32_t most = 0xffffffffu) const {
     __shared__ uint32_t of_warps[32];
-    const uint32_t of_warp = __reduce_max_sync(0xffffffffu, float_bits());
-    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = of_warp;
-    __syncthreads();
+    gather(of_warps);
     if (threadIdx.x >= 32) return;
     const uint32_t mine = threadIdx.x < blockDim.x / 32 ? of_warps[threadIdx.x] : 0;
     const uint32_t of_block = min(__reduce_max_sync(0xffffffffu, mine), most);
@@ -45,7 +43,17 @@ class Greatest {
     }
   }
 
-  // The same by a whole warp.
+  // By all threads of a block, once: the bits of its greatest as an f32. `of_warps` is shared memory.
+  template <int kWarps>
+  __device__ uint32_t of_block(uint32_t (&of_warps)[kWarps]) const {
+    gather(of_warps);
+    uint32_t greatest = of_warps[0];
+#pragma unroll
+    for (int w = 1; w < kWarps; ++w) greatest = max(greatest, of_warps[w]);
+    return greatest;
+  }
+
+  // As publish(), by a whole warp.
   __device__ void publish_warp(float* amax) const {
     const uint32_t of_warp = __reduce_max_sync(0xffffffffu, float_bits());
     if (threadIdx.x % 32 == 0 && of_warp > *reinterpret_cast<volatile unsigned*>(amax)) {
@@ -54,6 +62,12 @@ class Greatest {
   }
 
  private:
+  __device__ void gather(uint32_t* of_warps) const {
+    const uint32_t of_warp = __reduce_max_sync(0xffffffffu, float_bits());
+    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = of_warp;
+    __syncthreads();
+  }
+
   // Of the greater one, as an f32.
   __device__ uint32_t float_bits() const {
     if constexpr (sizeof(T) == 2) {
