@@ -29,7 +29,8 @@ using engine::MemoryClass;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kUsage =
-    "usage: bench_kernels [--backend cpu|cuda] [--dtype f32|bf16|f16|fp8] [--shapes PRESET] [--tokens N] [--filter "
+    "usage: bench_kernels [--backend cpu|cuda] [--dtype f32|bf16|f16|fp8[-RECIPE]] [--shapes PRESET] [--tokens N] "
+    "[--filter "
     "REGEX]\n"
     "                     [--json FILE] [--ms N] [--repeats N] [--cold-mib N] [--threads N] [--device N] [--ncu]\n"
     "PRESET: small (GPT-2 and Llama), or one of gpt2-124m gpt2-350m gpt2-774m gpt2-1.5b qwen2.5-0.5b qwen2.5-1.5b "
@@ -42,6 +43,8 @@ struct Options {
   bool once = false, ncu = false;
   backend::DeviceOptions device;
   MeasureOptions measure;
+
+  bool fp8() const { return dtype == "fp8" || dtype == "fp8-delayed" || dtype == "fp8-block"; }
 };
 
 absl::StatusOr<Options> read_options(int argc, char** argv) {
@@ -69,8 +72,9 @@ absl::StatusOr<Options> read_options(int argc, char** argv) {
   options.measure.batch_seconds = 1e-3 * static_cast<double>(take("ms", 10, 0));
   options.measure.repeats = static_cast<int>(take("repeats", 9, 1));
   options.measure.cold_bytes = static_cast<uint64_t>(take("cold-mib", 256, 0)) << 20;
-  if (options.dtype != "f32" && options.dtype != "bf16" && options.dtype != "f16" && options.dtype != "fp8") {
-    status.Update(absl::InvalidArgumentError("--dtype: got '" + options.dtype + "', wanted f32, bf16, f16 or fp8"));
+  if (options.dtype != "f32" && options.dtype != "bf16" && options.dtype != "f16" && !options.fp8()) {
+    status.Update(absl::InvalidArgumentError("--dtype: got '" + options.dtype +
+                                             "', wanted f32, bf16, f16, fp8, fp8-delayed or fp8-block"));
   }
   if (!status.ok()) return status;
   return options;
@@ -148,7 +152,8 @@ std::unique_ptr<engine::Program> plain_program(int64_t tokens, const v1::ModelSp
   };
   const engine::Tensor a = tensor("a", model.hidden()), b = tensor("b", model.hidden()),
                        y = tensor("y", model.hidden());
-  program->record("gelu", &Kernels::gelu, tensor("x", model.ffn()).in(), tensor("gelu", model.ffn()).out());
+  program->record("gelu", &Kernels::gelu, tensor("x", model.ffn()).in(), tensor("gelu", model.ffn()).out(),
+                  backend::Out());
   program->record("copy", &Kernels::copy, a.in(), y.out());
   program->record("add", &Kernels::add, a.in(), b.in(), y.out());
   record_sliced_loss(*program, tokens, model, dtype);
@@ -215,7 +220,7 @@ class Bench {
       return program.persistent("x", of, shape, MemoryClass::kActivations);
     };
     program.record("copy", &Kernels::copy, tensor(DType::kF32, {elements}).in(), tensor(DType::kF32, {elements}).out());
-    if (options_.dtype == "fp8") {
+    if (options_.fp8()) {
       const engine::Tensor a = tensor(DType::kF8E4M3, {n, n}), b = tensor(DType::kF8E4M3, {n, n});
       const engine::Tensor inverse = tensor(DType::kF32, {1});
       program.record("product", &Kernels::fp8_product, a.in(), inverse.in(), b.in(), inverse.in(), backend::In(), true,
@@ -240,7 +245,7 @@ class Bench {
                         .accumulate = 2,  // The first micro-batch may be treated in its own way.
                         .precision = options_.dtype == "bf16"  ? "bf16"
                                      : options_.dtype == "f16" ? "fp16"
-                                     : options_.dtype == "fp8" ? "fp8"
+                                     : options_.fp8()          ? options_.dtype
                                                                : "fp32",
                         .gpu = options_.backend != "cpu"};
     auto spec = make_spec(request);

@@ -1,8 +1,11 @@
 #include "bench/spec.h"
 
+#include <utility>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "worker/plan/resolve.h"
 
 namespace telar::bench {
@@ -77,12 +80,19 @@ absl::StatusOr<v1::JobSpec> make_spec(const SpecRequest& request) {
 absl::Status adapt_spec(const SpecRequest& request, v1::JobSpec& spec) {
   const auto choose = [](int64_t asked, uint32_t own) { return asked > 0 ? static_cast<uint32_t>(asked) : own; };
   if (!request.precision.empty()) {
+    const std::pair<std::string, std::string> parts =
+        absl::StrSplit(absl::AsciiStrToUpper(request.precision), absl::MaxSplits('-', 1));
     v1::Precision precision = v1::PRECISION_UNSPECIFIED;
-    if (!v1::Precision_Parse(absl::AsciiStrToUpper(request.precision), &precision)) {
+    v1::PrecisionSpec::Recipe recipe = v1::PrecisionSpec::RECIPE_UNSPECIFIED;
+    const bool known =
+        v1::Precision_Parse(parts.first, &precision) &&
+        (parts.second.empty() || (precision == v1::FP8 && v1::PrecisionSpec::Recipe_Parse(parts.second, &recipe)));
+    if (!known) {
       return absl::InvalidArgumentError(
-          absl::StrCat("precision '", request.precision, "' is none of bf16, fp16, fp32, fp8"));
+          absl::StrCat("precision '", request.precision, "' is none of bf16, fp16, fp32, fp8, fp8-delayed, fp8-block"));
     }
     spec.mutable_precision()->set_compute(precision);
+    if (recipe != v1::PrecisionSpec::RECIPE_UNSPECIFIED) spec.mutable_precision()->set_recipe(recipe);
   }
   v1::BatchSpec& batch = *spec.mutable_batch();
   const uint32_t micro = batch.micro() > 0 ? batch.micro() : batch.global();

@@ -17,8 +17,9 @@ struct SpecRequest {
   int64_t sequence = 0;
   int64_t layers = 0;
   bool documents = false;  // Turns data.reset_at_documents on.
-  std::string
-      precision;  // bf16, fp16, fp32 or fp8; empty: as the spec says, by default bf16 on a GPU and fp32 on a CPU.
+  // bf16, fp16, fp32, fp8 or with its recipe, such as fp8-delayed; empty: as the spec says, by default bf16 on a GPU
+  // and fp32 on a CPU.
+  std::string precision;
   bool gpu = false;
 };
 

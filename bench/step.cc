@@ -29,7 +29,8 @@ using train::Replica;
 
 constexpr const char* kUsage =
     "usage: bench_step (--preset NAME | --spec FILE | --plan FILE) [--backend cpu|cuda] [--steps N] [--warmup N]\n"
-    "                  [--micro N] [--accum N] [--seq N] [--layers N] [--precision bf16|fp16|fp32|fp8] [--profile] "
+    "                  [--micro N] [--accum N] [--seq N] [--layers N] [--precision bf16|fp16|fp32|fp8[-RECIPE]] "
+    "[--profile] "
     "[--json "
     "FILE]\n"
     "                  [--threads N] [--device N] [--executor lanes|sequential] [--documents N]\n"
@@ -363,7 +364,10 @@ class Bench {
   double flops_per_token() const {
     return plan::flops_per_token(options_.spec.model(), options_.spec.batch().sequence_length());
   }
-  std::string precision() const { return shape_.uses_fp8() ? "fp8" : std::string(backend::name_of(shape_.act)); }
+  std::string precision() const {
+    if (!shape_.uses_fp8()) return std::string(backend::name_of(shape_.act));
+    return shape_.fp8.blocks ? "fp8-block" : shape_.scales_are_delayed() ? "fp8-delayed" : "fp8";
+  }
   double peak() const { return plan::peak_flops(shape_, device_.info()); }
   double mfu() const { return tokens() / median() * flops_per_token() / peak(); }
 

@@ -54,6 +54,7 @@ struct CommandLine {
   bool needs_coordinator = true;
   std::string context;
   CLI::Option *coordinator_option = nullptr, *tls_ca_option = nullptr, *token_file_option = nullptr;
+  CLI::Option* project_option = nullptr;
   TokenNewOptions token_new_options;
 };
 
@@ -85,7 +86,11 @@ void add_globals(CLI::App& app, CommandLine& line) {
   line.token_file_option = app.add_option("--token-file", options.token_file, "Your token; TELAR_TOKEN goes first")
                                ->envname("TELAR_TOKEN_FILE")
                                ->type_name("FILE");
-  app.add_option("--context", line.context, "Where these three come from, of the contexts file; default: its current")
+  line.project_option =
+      app.add_option("--project", options.project, "Whose jobs: submitted there (default: default), listed")
+          ->envname("TELAR_PROJECT")
+          ->type_name("NAME");
+  app.add_option("--context", line.context, "Where these four come from, of the contexts file; default: its current")
       ->envname("TELAR_CONTEXT")
       ->type_name("NAME");
   const auto parse = [&options](const std::string& text) {
@@ -114,6 +119,8 @@ void add_submit(CLI::App& app, CommandLine& line) {
       ->type_name("PATH=VALUE")
       ->allow_extra_args(false);
   add_duration(*command, "--wait-timeout", options->wait_timeout, "Stop waiting after this; the job goes on");
+  command->add_option("--request-id", options->request_id, "Sent again with the same text it is the same job still")
+      ->type_name("TEXT");
   command->callback(
       [&line, options] { line.command = [options](Context& context) { return submit(context, *options); }; });
 }
@@ -190,8 +197,12 @@ void add_following(CLI::App& app, CommandLine& line) {
   CancelOptions* ending = &line.cancel_options;
   command = app.add_subcommand("cancel", "End a job");
   command->add_option("job", ending->job, "Id, full name, or label")->required();
-  command->add_flag("--wait", ending->wait, "Wait until every process of it is gone");
+  auto* waiting = command->add_flag("--wait", ending->wait, "Wait until every process of it is gone");
   add_duration(*command, "--wait-timeout", ending->wait_timeout, "Stop waiting after this");
+  auto* etag = command->add_option("--etag", ending->etag, "Only if this is the job's etag still");
+  command->add_flag("--array", ending->array, "End every task of the array that it is a task of")
+      ->excludes(waiting)
+      ->excludes(etag);
   command->callback(
       [&line, ending] { line.command = [ending](Context& context) { return cancel(context, *ending); }; });
 }
@@ -374,14 +385,20 @@ void add_ckpt(CLI::App& app, CommandLine& line) {
 
 void add_trace(CLI::App& app, CommandLine& line) {
   TraceOptions* options = &line.trace_options;
-  CLI::App* command =
-      app.add_subcommand("trace", "Merge the traces that ranks wrote of a step; prints where time went");
-  command->add_option("path", options->paths, "trace-<step>.json of a rank, or a folder that holds them at any depth")
+  CLI::App* command = app.add_subcommand(
+      "trace", "Have a job's ranks time a step op by op; one file for Perfetto, and where the time went");
+  command
+      ->add_option(
+          "of", options->of,
+          "Id, full name or label of a job; or trace-<step>.json of a rank, or a folder with such at any depth")
       ->required();
-  command->add_option("--step", options->step, "Which step, where there are several");
-  command->add_option("--to", options->to, "Write one file for Perfetto or chrome://tracing")->type_name("FILE");
+  command->add_option("--step", options->step, "A step to come, next, or one that is there")->type_name("N");
+  command->add_option("--steps", options->steps, "So many in a row")->capture_default_str();
+  command->add_option("--to", options->to, "The file; default: of a job trace-<id>-<step>.json, else none")
+      ->type_name("FILE");
+  add_duration(*command, "--wait-timeout", options->wait_timeout, "Stop waiting after this; the ranks go on");
   command->callback([&line, options] {
-    line.needs_coordinator = false;
+    line.needs_coordinator = !names_files(options->of);
     line.command = [options](Context& context) { return trace(context, *options); };
   });
 }
@@ -499,7 +516,7 @@ bool locale_is_utf8() {
 
 absl::Status connect(CommandLine& line, Context& context) {
   const GivenOptions given{line.coordinator_option->count() > 0, line.tls_ca_option->count() > 0,
-                           line.token_file_option->count() > 0};
+                           line.token_file_option->count() > 0, line.project_option->count() > 0};
   absl::Status status = apply_context(contexts_path(), line.context, given, context.options);
   if (!status.ok()) return status;
   const auto token = find_token(context.options);

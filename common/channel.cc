@@ -6,32 +6,34 @@
 #include <grpcpp/support/channel_arguments.h>
 
 #include "common/addresses.h"
+#include "common/grpc_timers.h"
 
 namespace telar {
 namespace {
 
-// Every address is connected to, and asked for its health all the time. A leader that is frozen must be noticed before
-// the next one gives its workers up, hence the quick pings: as often as the server takes them. gRPC checks one name for
-// the whole channel.
+// Both sides of a connection notice within 7 s that the other one is gone: before a lease of 10 s is over, with time to
+// dial again. The timeout is also TCP's (TCP_USER_TIMEOUT), for what was sent.
+constexpr int kPingMs = 4'000, kSilentMs = 3'000, kLeastBetweenPingsMs = 2'000;
+
+// Every address is connected to, and asked for its health all the time. gRPC checks one name for the whole channel.
 void follow_the_leader(const std::string& addresses, grpc::ChannelArguments& arguments) {
   arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, split_addresses(addresses).front());
   arguments.SetServiceConfigJSON(
       R"({"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": "telar.v1.Jobs"}})");
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 6'000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2'500);
 }
 
-}  // namespace
-
-std::shared_ptr<grpc::Channel> dial(const std::string& address, const TlsFiles& tls) {
-  return dial(address, tls.any() ? channel_credentials(tls) : grpc::InsecureChannelCredentials());
+std::shared_ptr<grpc::ChannelCredentials> credentials_of(const TlsFiles& tls) {
+  return tls.any() ? channel_credentials(tls) : grpc::InsecureChannelCredentials();
 }
 
-std::shared_ptr<grpc::Channel> dial(const std::string& address,
-                                    const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
+std::shared_ptr<grpc::Channel> make_channel(const std::string& address,
+                                            const std::shared_ptr<grpc::ChannelCredentials>& credentials,
+                                            Connection connection) {
+  GrpcTimers::keep_going();
   grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
+  if (connection == Connection::kOwn) arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kSilentMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
@@ -43,6 +45,21 @@ std::shared_ptr<grpc::Channel> dial(const std::string& address,
   return grpc::CreateCustomChannel(grpc_target(address), credentials, arguments);
 }
 
+}  // namespace
+
+std::shared_ptr<grpc::Channel> dial(const std::string& address, const TlsFiles& tls) {
+  return dial(address, credentials_of(tls));
+}
+
+std::shared_ptr<grpc::Channel> dial(const std::string& address,
+                                    const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
+  return make_channel(address, credentials, Connection::kShared);
+}
+
+std::shared_ptr<grpc::Channel> dial(const std::string& address, Connection connection) {
+  return make_channel(address, credentials_of(tls_from_environment()), connection);
+}
+
 bool is_loopback(const std::string& address) {
   if (address.rfind("unix:", 0) == 0) return true;
   const std::string host = address.substr(0, address.rfind(':'));
@@ -52,9 +69,10 @@ bool is_loopback(const std::string& address) {
 }
 
 void set_keepalive(grpc::ServerBuilder& builder) {
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
+  GrpcTimers::keep_going();
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kSilentMs);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kLeastBetweenPingsMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
 }
 

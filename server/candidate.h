@@ -40,7 +40,7 @@ class Candidate {
 
  private:
   explicit Candidate(const Options& options, const std::vector<std::string>& endpoints)
-      : options_(options), client_(endpoints) {}
+      : options_(options), client_(endpoints, options.etcd) {}
 
   const Options options_;
   std::atomic<bool> deposed_{false};

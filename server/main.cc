@@ -9,6 +9,7 @@
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/synchronization/mutex.h"
 #include "common/addresses.h"
 #include "common/clock.h"
@@ -221,6 +222,11 @@ int run(const Options& options) {
   if (options.security.tls.any()) {
     const absl::Status usable = check_tls(options.security.tls, TlsSide::kServer, RealClock().wall());
     if (!usable.ok()) return refuse(kUsage, usable);
+  }
+  if (options.etcd.tls.any()) {
+    const absl::Status usable = check_tls(options.etcd.tls, TlsSide::kClient, RealClock().wall());
+    const std::string text = absl::StrReplaceAll(usable.message(), {{"--tls-", "--etcd-"}});
+    if (!usable.ok()) return refuse(kUsage, absl::InvalidArgumentError(text));
   }
   if (absl::Status status = make_folders(options); !status.ok()) return refuse(kStoreUnusable, status);
   return options.store.empty() ? serve(options, nullptr) : take_turns(options);

@@ -48,6 +48,13 @@ std::function<bool(Options&, const std::string&)> security(std::string* (*member
   };
 }
 
+std::function<bool(Options&, const std::string&)> etcd(std::string* (*member)(store::EtcdAccess&)) {
+  return [member](Options& options, const std::string& value) {
+    *member(options.etcd) = value;
+    return !value.empty();
+  };
+}
+
 // "512", "64K", "256M", "4G"; "0" is no limit.
 std::function<bool(Options&, const std::string&)> size(uint64_t Options::*member) {
   return [member](Options& options, const std::string& value) {
@@ -72,6 +79,14 @@ const std::vector<Flag>& flags() {
        text(&Options::store)},
       {"peers", "LIST", "with --store: HOST:PORT of the other coordinators, with commas between",
        text(&Options::peers)},
+      {"etcd-ca", "FILE", "who signed etcd's certificate; without it etcd is talked to in plain text",
+       etcd([](store::EtcdAccess& o) { return &o.tls.ca; })},
+      {"etcd-cert", "FILE", "our certificate for etcd, if it wants one",
+       etcd([](store::EtcdAccess& o) { return &o.tls.cert; })},
+      {"etcd-key", "FILE", "its private key", etcd([](store::EtcdAccess& o) { return &o.tls.key; })},
+      {"etcd-user", "NAME", "our user there, if it wants one", etcd([](store::EtcdAccess& o) { return &o.user; })},
+      {"etcd-password-file", "FILE", "that user's password",
+       etcd([](store::EtcdAccess& o) { return &o.password_file; })},
       {"leadership-ttl", "TIME", "with --store: how long a leader counts as alive after its last word (3s)",
        duration(&Options::leadership_ttl)},
       {"run-root", "DIR", "checkpoints and metrics of jobs, seen by every worker (DATA/runs)",
@@ -155,12 +170,33 @@ void check(const Options& options, Mistakes& mistakes) {
   }
 }
 
-void check_standby(const Options& options, Mistakes& mistakes) {
-  if (!options.store.empty()) {
-    if (const auto endpoints = store::etcd_endpoints(options.store); !endpoints.ok()) {
-      mistakes.push_back(absl::StrCat("--store: ", std::string(endpoints.status().message())));
-    }
+void check_etcd(const Options& options, Mistakes& mistakes) {
+  const store::EtcdAccess& access = options.etcd;
+  const bool any = access.tls.any() || !access.user.empty() || !access.password_file.empty();
+  if (options.store.empty()) {
+    if (any) mistakes.push_back("--etcd-ca and the other --etcd options go with --store");
+    return;
   }
+  const auto endpoints = store::etcd_endpoints(options.store);
+  if (!endpoints.ok()) mistakes.push_back(absl::StrCat("--store: ", std::string(endpoints.status().message())));
+  if (access.tls.any() && access.tls.ca.empty()) {
+    mistakes.push_back("--etcd-ca: is missing; it says who signed etcd's certificate");
+  }
+  if (access.tls.cert.empty() != access.tls.key.empty()) mistakes.push_back("--etcd-cert and --etcd-key go together");
+  if (access.user.empty() != access.password_file.empty()) {
+    mistakes.push_back("--etcd-user and --etcd-password-file go together");
+  }
+  if (access.user.empty() || access.tls.any() || !endpoints.ok()) return;
+  for (const std::string& endpoint : *endpoints) {
+    if (is_loopback(endpoint)) continue;
+    mistakes.push_back(absl::StrCat("--etcd-user: needs --etcd-ca, as ", endpoint,
+                                    " is another machine; a password must not travel in plain text"));
+    return;
+  }
+}
+
+void check_standby(const Options& options, Mistakes& mistakes) {
+  check_etcd(options, mistakes);
   if (!options.peers.empty()) {
     if (options.store.empty()) mistakes.push_back("--peers: without --store only one coordinator can be");
     if (const std::string wrong = check_addresses(options.peers); !wrong.empty()) {

@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/security_options.h"
+#include "server/store/etcd_access.h"
 
 namespace telar::server {
 
@@ -25,6 +26,7 @@ struct Options {
   std::string advertise;                  // Where ranks reach us. Default: the address that --listen got.
   std::string data;                       // Database and logs; only logs with an etcd, and shared by all then.
   std::string store;                      // etcd://host:port[,...]; empty: SQLite, in `data`.
+  store::EtcdAccess etcd;                 // How that etcd is dialled.
   std::string peers;                      // Addresses of the other coordinators of that etcd, with commas between.
   std::chrono::milliseconds leadership_ttl{3'000};  // Whole seconds.
   std::string run_root;                             // Default: <data>/runs. Every worker must see it.

@@ -77,6 +77,7 @@ agent::AgentConfig make_config(const WorkerOptions& options, const std::vector<v
     config.ranks.device_files = "/dev/nvidia";
   }
   config.ranks.residue_after = options.residue_after;
+  config.revoked_grace = options.stop_grace;
   config.shipper.log_limit = options.rank_log_limit;
   config.shipper.full_patience = options.log_patience;
   if (wants_probe(options, devices)) {

@@ -20,7 +20,7 @@ namespace {
 
 constexpr const char* kFooter =
     "Without --stop-ranks-on-exit, SIGTERM ends this daemon and nothing else: running ranks go on, and the next start\n"
-    "takes them over.\n"
+    "takes them over. With it the coordinator is told: their jobs go on elsewhere at once.\n"
     "Exit codes: 0 ended by a signal, 2 usage, 3 HTTP address, 4 state directory, 5 spawner lost, 6 no such device.";
 
 std::string host_name() {

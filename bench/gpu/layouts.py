@@ -6,7 +6,8 @@
 Runs the lines of layouts.txt that fit the GPUs here. A job runs --steps steps; its rate is the tokens of a step over the
 median seconds of the steps behind the fourth, the traced one left out. One step is traced on every rank (docs/formats/trace.md): the exposed
 communication of the table is rank 0's share of that step in which something communicates and nothing computes. Memory is what rank 0
-planned. Peers: torch_llama.py under torchrun, as README.md says. Exit 0: all that ran ended well, met or not.
+planned. Beside each job stands what `telar plan` had said of it: the step's time, how far off it was, and by how many bytes rank 0's
+memory was. Peers: torch_llama.py under torchrun, as README.md says. Exit 0: all that ran ended well, met or not.
 """
 import argparse
 import json
@@ -55,18 +56,17 @@ def write_tokens(path, count, vocab):
 
 def spec_of(line, tokens, steps):
     layout, ranks = degrees(line)
-    preset, _, change = line["preset"].partition("+")
-    model = {"preset": preset}
-    if change:
-        key, value = change.split("=")
-        model[key] = int(value)
+    preset, *changes = line["preset"].split("+")
+    changes = dict(change.split("=") for change in changes)
+    compute = changes.pop("compute", "bf16")
+    model = {"preset": preset, **{key: int(value) for key, value in changes.items()}}
     typed = {key: value if key == "schedule" else json.loads(value) for key, value in layout.items()}
     return {
         "name": line["name"],
         "model": model,
         "data": {"train": [str(tokens)], "format": "LLMC_BIN"},
         "tokenizer": {"kind": "NONE"},
-        "precision": {"compute": "BF16"},
+        "precision": {"compute": compute.upper()},
         "parallel": typed,
         "resources": {"devices": ranks, "kind": "GPU"},
         "batch": {"global": int(line["global"]), "micro": int(line["micro"]),
@@ -165,6 +165,25 @@ def forecast(binaries, traces, line, step_ms):
     return {"stages_ms": costs, "forecast_ms": made, "off": step_ms / made - 1, "bubble": told["bubble"]}
 
 
+def plan(service, spec, devices):
+    """What `telar plan` says of a spec: milliseconds of a step, and the first pipeline rank's bytes by class."""
+    ran = subprocess.run([service.binaries / "telar", "plan", spec, "--nodes", "1", "--devices-per-node", str(devices), "-o", "json"],
+                         text=True, capture_output=True, timeout=120)
+    told = json.loads(ran.stdout)
+    memory = {one["memory_class"]: int(one["bytes"]) for one in told["ranks"][0]["memory"]}
+    return 1e3 * told["step_seconds"], memory
+
+
+def planned_memory(service, job):
+    """Bytes by class that rank 0 reported at its start."""
+    for path in sorted((service.out / "worker").glob(f"*/{job}.1.0/events.jsonl")):
+        for text in path.read_text().splitlines():
+            started = json.loads(text).get("started")
+            if started:
+                return {one["memory_class"]: int(one.get("bytes", 0)) for one in started["memory"]}
+    return {}
+
+
 def measure(service, line, tokens, steps):
     spec = service.out / f"{line['name']}.json"
     spec.write_text(json.dumps(spec_of(line, tokens, steps), indent=1))
@@ -187,6 +206,12 @@ def measure(service, line, tokens, steps):
     step = statistics.median(seconds)
     result = {"tok_s": int(line["global"]) * int(line["sequence"]) / step, "step_ms": 1e3 * step,
               "loss": reports[-1]["loss"], "mfu": reports[-1].get("mfu", 0)}
+    result["plan_ms"], forecast_memory = plan(service, spec, degrees(line)[1])
+    result["plan_off"] = result["plan_ms"] / result["step_ms"] - 1
+    memory = planned_memory(service, job)
+    result["plan_bytes_off"] = {name: forecast_memory[name] - count for name, count in memory.items()
+                                if forecast_memory.get(name, 0) != count}
+    result["bytes"] = sum(memory.values())
     traces = [run / "traces" / "rank-0" / f"trace-{TRACED}.json"]
     figures = json.loads(traces[0].read_text())["telar"]
     result["traced_ms"] = 1e3 * figures["seconds"]
@@ -253,7 +278,8 @@ def main():
     finally:
         service.stop()
         (out / "results.json").write_text(json.dumps(results, indent=1))
-    print(f"{'layout':18}{'tokens/s':>10}{'step ms':>9}{'ratio':>7}{'target':>8}{'exposed ms':>12}{'comm ms':>9}")
+    print(f"{'layout':18}{'tokens/s':>10}{'step ms':>9}{'ratio':>7}{'target':>8}{'exposed ms':>12}{'comm ms':>9}"
+          f"{'plan ms':>9}{'off':>8}  GiB, plan's bytes off")
     for line in read_lines(HERE / "layouts.txt"):
         result = results.get(line["name"])
         if result is None:
@@ -264,8 +290,9 @@ def main():
         ratio = result["tok_s"] / result["against"] if result.get("against") else None
         print(f"{line['name']:18}{result['tok_s']:10.0f}{result['step_ms']:9.1f}"
               f"{'' if ratio is None else f'{ratio:.3f}':>7}{line['target']:>8}{result['exposed_ms']:12.1f}"
-              f"{result['communication_ms']:9.1f}"
-              + (f"  forecast {result['forecast_ms']:.1f} ms, off {100 * result['off']:+.1f} %" if "off" in result else ""))
+              f"{result['communication_ms']:9.1f}{result['plan_ms']:9.1f}{result['plan_off']:+8.1%}"
+              f"  {result['bytes'] / 2**30:.2f}, {result['plan_bytes_off'] or 0}"
+              + (f"  simulator {result['forecast_ms']:.1f} ms, off {100 * result['off']:+.1f} %" if "off" in result else ""))
     return 1 if any("error" in result for result in results.values()) else 0
 
 

@@ -2,7 +2,7 @@
 """The loss of one model in several precisions: jobs from the same weights, on the same samples, one after the other.
 
     bench/gpu/precision.py --bin build/release/bin --text FILE [--preset gpt2-124m | --model JSON] [--batch 1024,16,16]
-                           [--precisions bf16,fp8] [--steps N] [--out DIR]
+                           [--precisions bf16,fp8,fp8-delayed] [--steps N] [--out DIR]
 
 Text under the byte tokenizer. A precision that is named twice runs twice: how far one run is from the next, as products and the
 backward of attention add up in another order each time. Prints the mean loss of each 100 steps, and how far the others are from the first over the last 100
@@ -20,13 +20,19 @@ import layouts
 WINDOW = 100
 
 
+def precision_of(name):
+    """fp8-delayed: recipe delayed."""
+    compute, _, recipe = name.upper().partition("-")
+    return {"compute": compute, "recipe": recipe} if recipe else {"compute": compute}
+
+
 def run(service, options, precision):
     sequence, micro, whole = options.batch.split(",")
     line = {"name": f"precision-{precision}", "preset": options.preset, "sequence": sequence, "micro": micro, "global": whole,
             "parallel": "data=1"}
     spec = layouts.spec_of(line, options.text, options.steps)
     spec.update({"seed": 7, "trace": {}, "data": {"train": [str(options.text)]}, "tokenizer": {"kind": "BYTE"},
-                 "precision": {"compute": precision.upper()}, "optimizer": {"learning_rate": options.rate},
+                 "precision": precision_of(precision), "optimizer": {"learning_rate": options.rate},
                  "schedule": {"kind": "COSINE", "steps": options.steps, "warmup_steps": options.steps // 20}})
     if options.model:
         spec["model"] = json.loads(options.model)

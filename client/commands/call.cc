@@ -10,27 +10,28 @@ namespace {
 constexpr int kPageSize = 500;
 constexpr Milliseconds kFirstDelay{100};
 constexpr Milliseconds kLongestDelay{2000};
+using Steady = std::chrono::steady_clock;  // The wall's clock may be set meanwhile.
 }  // namespace
 
 absl::Status call(Context& context, bool retry, const std::function<grpc::Status(grpc::ClientContext*)>& attempt) {
-  const auto deadline = std::chrono::system_clock::now() + context.call_timeout();
+  const auto deadline = Steady::now() + context.call_timeout();
   Milliseconds delay = kFirstDelay;
   bool said = false, renewed = false;
   for (;;) {
     grpc::ClientContext client;
-    client.set_deadline(deadline);
+    client.set_deadline(std::chrono::system_clock::now() + (deadline - Steady::now()));
     const absl::Status status = from_grpc(attempt(&client));
     if (absl::IsUnauthenticated(status) && !renewed && context.renew_token && context.renew_token()) {
       renewed = true;
       continue;
     }
     const auto told = retry_delay(status);
-    if (told && std::chrono::system_clock::now() + *told < deadline) {
+    if (told && Steady::now() + *told < deadline) {
       if (context.interrupt.wait_for(std::max(*told, kFirstDelay))) return status;
       continue;
     }
     if (!retry || status.code() != absl::StatusCode::kUnavailable) return status;
-    if (std::chrono::system_clock::now() + delay >= deadline) return status;
+    if (Steady::now() + delay >= deadline) return status;
     if (!said) context.err() << "no answer from " << context.options.coordinator << ", retrying\n" << std::flush;
     said = true;
     context.interrupt.wait_for(delay);
@@ -46,6 +47,7 @@ absl::StatusOr<v1::Job> get_job(Context& context, const std::string& name) {
 
 absl::StatusOr<v1::ListJobsResponse> list_jobs(Context& context, const std::vector<v1::Job::State>& states) {
   v1::ListJobsRequest request;
+  if (!context.options.project.empty()) request.set_parent(context.parent());
   request.set_page_size(kPageSize);
   for (const v1::Job::State state : states) request.add_states(state);
   v1::ListJobsResponse all;

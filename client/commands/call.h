@@ -29,6 +29,6 @@ absl::StatusOr<Response> call(Context& context, Method<Request, Response> method
 
 absl::StatusOr<v1::Job> get_job(Context& context, const std::string& name);
 absl::StatusOr<v1::ListJobsResponse> list_jobs(Context& context,
-                                               const std::vector<v1::Job::State>& states);  // All pages.
+                                               const std::vector<v1::Job::State>& states);  // All pages, of --project.
 
 }  // namespace telar::client

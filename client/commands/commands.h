@@ -18,6 +18,7 @@ struct SubmitOptions {
   std::string name;               // Replaces spec.name.
   std::vector<std::string> sets;  // "path=value", applied after the file in this order.
   std::optional<Milliseconds> wait_timeout;
+  std::string request_id = {};  // Empty: a new one.
 };
 // Prints the new job's id on the first line of stdout; of an array those of its tasks, one a line.
 int submit(Context& context, const SubmitOptions& options);
@@ -59,18 +60,26 @@ int logs(Context& context, const LogsOptions& options);
 
 struct CancelOptions {
   std::string job;
+  bool array = false;  // And every other task of its array.
   bool wait = false;
   std::optional<Milliseconds> wait_timeout;
+  std::string etag = {};  // As UpdateOptions.etag.
 };
+// Of an array those that are not over, in the end the running ones: so none starts in the place of another.
 // With wait: kOk once the job is CANCELLED, kRefused when it ended otherwise first.
 int cancel(Context& context, const CancelOptions& options);
 
 struct TraceOptions {
-  std::vector<std::string> paths;  // Files of ranks, or folders that hold them at any depth.
-  uint64_t step = 0;               // 0: the only one there is.
-  std::string to;                  // Where the merged trace goes; empty: nowhere.
+  std::vector<std::string> of;  // A job; or files of ranks, or folders that hold them at any depth.
+  std::string step;             // A number, or of a job "next". Empty: the only one there is.
+  uint32_t steps = 1;           // So many in a row.
+  std::string to;               // Where the joined trace goes. Empty: of a job trace-<id>-<step>.json, else nowhere.
+  std::optional<Milliseconds> wait_timeout;
 };
-// Of files on this machine; asks no coordinator.
+// Whether these are files of this machine, rather than a job.
+bool names_files(const std::vector<std::string>& of);
+// Of files asks no coordinator. Of a job has its ranks trace the step, unless it is there already, waits for them, and
+// fetches what they wrote; the first Ctrl-C leaves, kOk.
 int trace(Context& context, const TraceOptions& options);
 
 struct CkptConvertOptions {

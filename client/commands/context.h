@@ -26,6 +26,7 @@ struct Options {
   std::string coordinator = "127.0.0.1:7070";
   TlsFiles tls;            // Of a person only `ca`.
   std::string token_file;  // Empty: none; TELAR_TOKEN goes first.
+  std::string project;     // Empty: `default` to submit to and to find an id in, all to list.
   Output output = Output::kTable;
   bool no_headers = false;
   std::optional<Milliseconds> timeout;  // Of a call: default 10 s. Of a stream, without contact: default 60 s.
@@ -74,6 +75,8 @@ struct Context {
   bool header() const { return !options.no_headers; }
   bool wide() const { return options.output == Output::kWide; }
   int64_t now_seconds() const;  // Unix time.
+  // "projects/lab"; without a project of one's own, projects/default.
+  std::string parent() const { return "projects/" + (options.project.empty() ? "default" : options.project); }
   Milliseconds call_timeout() const { return options.timeout.value_or(std::chrono::seconds(10)); }
   Milliseconds stream_timeout() const { return options.timeout.value_or(std::chrono::seconds(60)); }
   // With -o json or yaml prints the message and returns true.

@@ -57,12 +57,13 @@ absl::Status apply_context(const std::string& path, const std::string& wanted, c
   };
   const std::map<std::string, Target> targets = {{"coordinator", {given.coordinator, &options.coordinator}},
                                                  {"tls_ca", {given.tls_ca, &options.tls.ca}},
-                                                 {"token_file", {given.token_file, &options.token_file}}};
+                                                 {"token_file", {given.token_file, &options.token_file}},
+                                                 {"project", {given.project, &options.project}}};
   for (const auto& [key, value] : entry) {
     const auto found = targets.find(key);
     if (found == targets.end()) {
       return absl::InvalidArgumentError(
-          absl::StrCat(path, ": context ", name, ": '", key, "' is none of coordinator, tls_ca, token_file"));
+          absl::StrCat(path, ": context ", name, ": '", key, "' is none of coordinator, tls_ca, token_file, project"));
     }
     if (!found->second.given) *found->second.value = value;
   }

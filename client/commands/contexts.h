@@ -2,7 +2,7 @@
 //
 //   current: lab
 //   contexts:
-//     lab: {coordinator: "lab.example:7070", tls_ca: /home/a/lab-ca.pem, token_file: /home/a/.lab-token}
+//     lab: {coordinator: "lab.example:7070", tls_ca: /home/a/lab-ca.pem, token_file: /home/a/.lab-token, project: nlp}
 #pragma once
 
 #include <string>
@@ -17,6 +17,7 @@ struct GivenOptions {
   bool coordinator = false;
   bool tls_ca = false;
   bool token_file = false;
+  bool project = false;
 };
 
 // Fills in what was not given from the context `name`, or, if that is empty, from the file's current one. No file, and

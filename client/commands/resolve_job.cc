@@ -10,7 +10,6 @@ namespace telar::client {
 namespace {
 
 constexpr const char* kFullPrefix = "projects/";
-constexpr const char* kDefaultParent = "projects/default/jobs/";
 constexpr size_t kMostCandidates = 5;
 
 absl::Status not_found(const std::string& job) {
@@ -27,11 +26,12 @@ absl::Status ambiguous(const std::string& label, const std::vector<const v1::Job
   return absl::InvalidArgumentError(text);
 }
 
-absl::StatusOr<v1::Job> by_label(Context& context, const std::string& label) {
+absl::StatusOr<v1::Job> by_list(Context& context, const std::string& label) {
   const absl::StatusOr<v1::ListJobsResponse> all = list_jobs(context, {});
   if (!all.ok()) return all.status();
   std::vector<const v1::Job*> any, live;
   for (const v1::Job& job : all->jobs()) {
+    if (id_of(job.name()) == label) return job;  // Of another project: no two jobs have one id.
     if (job.spec().name() != label) continue;
     any.push_back(&job);
     if (!is_terminal(job.state())) live.push_back(&job);
@@ -46,11 +46,11 @@ absl::StatusOr<v1::Job> by_label(Context& context, const std::string& label) {
 
 absl::StatusOr<v1::Job> resolve_job(Context& context, const std::string& job) {
   const bool full = job.starts_with(kFullPrefix);
-  absl::StatusOr<v1::Job> found = get_job(context, full ? job : kDefaultParent + job);
+  absl::StatusOr<v1::Job> found = get_job(context, full ? job : context.parent() + "/jobs/" + job);
   // A label need not be a well-formed id.
   const bool absent = absl::IsNotFound(found.status()) || absl::IsInvalidArgument(found.status());
   if (!absent) return found;
-  return full ? not_found(job) : by_label(context, job);
+  return full ? not_found(job) : by_list(context, job);
 }
 
 }  // namespace telar::client

@@ -45,6 +45,7 @@ int submit_array(Context& context, const SubmitOptions& options, const v1::Creat
   }
   v1::CreateJobArrayRequest request;
   *request.mutable_spec() = job.spec();
+  request.set_parent(job.parent());
   request.set_request_id(job.request_id());
   request.set_validate_only(job.validate_only());
   const absl::StatusOr<v1::CreateJobArrayResponse> tasks =
@@ -80,7 +81,8 @@ int submit(Context& context, const SubmitOptions& options) {
   }
   if (!reading.problems.empty()) return report_problems(context, reading.problems);
 
-  request.set_request_id(uuid4());
+  if (!context.options.project.empty()) request.set_parent(context.parent());
+  request.set_request_id(options.request_id.empty() ? uuid4() : options.request_id);
   request.set_validate_only(options.dry_run);
   if (request.spec().has_array()) return submit_array(context, options, request, reading);
   const absl::StatusOr<v1::Job> job = call(context, &v1::Jobs::StubInterface::CreateJob, request, true);

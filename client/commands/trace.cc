@@ -7,9 +7,11 @@
 #include <sstream>
 #include <system_error>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/commands/commands.h"
 #include "client/commands/exit_codes.h"
+#include "client/commands/trace_job.h"
 
 namespace telar::client {
 namespace {
@@ -49,30 +51,66 @@ absl::Status add_path(const std::string& path, TraceSet& traces) {
   return absl::OkStatus();
 }
 
-absl::Status write(const std::string& path, const std::string& content) {
+absl::Status write(const std::string& path, const TraceSet& traces) {
   std::ofstream file(path, std::ios::binary);
-  file << content;
+  traces.write(file);
   file.close();
   return file ? absl::OkStatus() : absl::UnavailableError(absl::StrCat("cannot write ", path));
 }
 
+absl::Status read_files(const TraceOptions& options, TraceSet& traces) {
+  for (const std::string& path : options.of) {
+    if (const absl::Status status = add_path(path, traces); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+// What is wrong with the command line.
+absl::Status check_line(const Context& context, const TraceOptions& options, uint64_t& step) {
+  const Output output = context.options.output;
+  if (output == Output::kYaml || output == Output::kName) {
+    return absl::InvalidArgumentError("--output: trace prints table, wide or json");
+  }
+  if (options.steps == 0) return absl::InvalidArgumentError("--steps: got 0, want 1 or more");
+  if (!names_files(options.of)) {
+    if (options.of.size() == 1) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("of one job at a time; ", options.of[1], " is no file either"));
+  }
+  if (options.step.empty() || (absl::SimpleAtoi(options.step, &step) && step > 0)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--step: got '", options.step, "', of files want a number"));
+}
+
 }  // namespace
 
+bool names_files(const std::vector<std::string>& of) {
+  return std::any_of(of.begin(), of.end(), [](const std::string& one) {
+    std::error_code error;
+    return one.starts_with('/') || one.starts_with('.') || one.ends_with(".json") || fs::exists(one, error);
+  });
+}
+
 int trace(Context& context, const TraceOptions& options) {
-  const Output output = context.options.output;
-  absl::Status status;
-  if (output == Output::kYaml || output == Output::kName) {
-    status = absl::InvalidArgumentError("--output: trace prints table, wide or json");
+  uint64_t step = 0;
+  absl::Status status = check_line(context, options, step);
+  TraceSet traces(step, options.steps);
+  std::string to = options.to;
+  if (status.ok() && names_files(options.of)) {
+    status = read_files(options, traces);
+  } else if (status.ok()) {
+    FetchedTrace fetched = fetch_trace(context, options);
+    if (!fetched.traces) return fetched.code;
+    traces = *std::move(fetched.traces);
+    if (to.empty()) to = absl::StrCat("trace-", fetched.name, ".json");
   }
-  TraceSet traces(options.step);
-  for (size_t i = 0; i < options.paths.size() && status.ok(); ++i) status = add_path(options.paths[i], traces);
-  if (status.ok()) status = traces.check();
-  if (status.ok() && !options.to.empty()) status = write(options.to, traces.merged());
+  if (status.ok()) status = traces.join();
+  if (status.ok() && !to.empty()) status = write(to, traces);
   if (!status.ok()) {
     context.err() << "error: " << std::string(status.message()) << "\n";
     return kUsage;
   }
-  context.out() << (output == Output::kJson ? traces.figures() : traces.tables(context.wide(), context.header()));
+  if (!to.empty()) context.err() << to << ": " << traces.line() << "; open it at https://ui.perfetto.dev\n";
+  context.out() << (context.options.output == Output::kJson ? traces.figures()
+                                                            : traces.tables(context.wide(), context.header()));
   return kOk;
 }
 

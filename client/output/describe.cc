@@ -31,7 +31,8 @@ std::string placement_table(const v1::Job& job) {
                                             ":", one.device().index());
     table.add({absl::StrCat(one.rank()), absl::StrCat(one.rank() / tensor / data),
                absl::StrCat(one.rank() / tensor % data), absl::StrCat(one.rank() % tensor), one.node(), device,
-               v1::RankPlacement::State_Name(one.state()), one.pid() > 0 ? absl::StrCat(one.pid()) : "-",
+               one.state() == v1::RankPlacement::STATE_UNSPECIFIED ? "-" : v1::RankPlacement::State_Name(one.state()),
+               one.pid() > 0 ? absl::StrCat(one.pid()) : "-",
                one.state() == v1::RankPlacement::EXITED ? absl::StrCat(one.exit_code()) : "-",
                one_line(one.message())});
   }

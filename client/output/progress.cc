@@ -44,6 +44,9 @@ std::string report_line(const v1::RankReport& report) {
       return absl::StrCat("rank ", report.rank(), " failed (",
                           absl::AsciiStrToLower(v1::FailureClass_Name(event.failure().failure_class())),
                           "): ", one_line(event.failure().message()));
+    case v1::RankEvent::kLogLost:
+      return absl::StrCat("rank ", report.rank(), ": ", event.log_lost().bytes(),
+                          " bytes of its log found no room on its node's disk");
     default:
       return "";
   }

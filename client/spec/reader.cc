@@ -121,7 +121,7 @@ std::vector<Problem> set_field(const std::string& assignment, Message& spec) {
                "unknown field " + quote(name) + suggest_field(name, message->GetDescriptor(), spec.GetDescriptor())}};
     }
   }
-  if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+  if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field->is_repeated()) {
     return {{kFile,
              {},
              path,

@@ -21,6 +21,8 @@ constexpr Access kTable[] = {
     {"telar.v1.Jobs/ListQueues", Scope::kAnyProject, Role::kViewer, false, kSmall},
     {"telar.v1.Jobs/WatchJob", Scope::kProject, Role::kViewer, false, kSmall},
     {"telar.v1.Jobs/ReadLog", Scope::kProject, Role::kViewer, false, kSmall},
+    {"telar.v1.Jobs/TraceJob", Scope::kProject, Role::kSubmitter, true, kSmall},
+    {"telar.v1.Jobs/ReadTrace", Scope::kProject, Role::kViewer, false, kSmall},
     {"telar.v1.Jobs/ListNodes", Scope::kAnyProject, Role::kViewer, false, kSmall},
     {"telar.v1.Jobs/GetVersion", Scope::kAnyProject, Role::kViewer, false, kSmall},
 
@@ -37,6 +39,7 @@ constexpr Access kTable[] = {
 
     {"telar.v1.Rendezvous/PutKey", Scope::kNode, Role::kNone, false, kFrames},
     {"telar.v1.Rendezvous/GetKeys", Scope::kNode, Role::kNone, false, kFrames},
+    {"telar.v1.Rendezvous/ReadClock", Scope::kNode, Role::kNone, false, kSmall},
 
     {"telar.v1.Checkpoints/CommitCheckpoint", Scope::kNode, Role::kNone, true, kSmall},
     {"telar.v1.Checkpoints/LastCommit", Scope::kNode, Role::kNone, false, kSmall},

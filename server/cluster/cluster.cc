@@ -9,6 +9,7 @@
 namespace telar::server::cluster {
 
 v1::Node::State Cluster::state(const Member& member) const {
+  if (member.gone) return v1::Node::OFFLINE;
   const auto silent = clock_->now() - member.heard;
   if (member.lost || silent >= lease_) return v1::Node::LOST;
   return silent * 2 >= lease_ ? v1::Node::UNKNOWN : v1::Node::READY;
@@ -18,7 +19,7 @@ absl::StatusOr<uint64_t> Cluster::register_node(const v1::RegisterNodeRequest& r
   const auto found = members_.find(request.node());
   if (found != members_.end()) {
     const Member& old = found->second;
-    if (old.streams > 0 && old.info.incarnation() != request.incarnation() && state(old) != v1::Node::LOST) {
+    if (old.streams > 0 && old.info.incarnation() != request.incarnation() && !over(old)) {
       return error(absl::StatusCode::kAlreadyExists, "NODE_NAME_TAKEN",
                    absl::StrCat("node '", request.node(), "': another live worker has this name (incarnation ",
                                 old.info.incarnation(), "); stop it or choose another --node"));
@@ -61,9 +62,10 @@ absl::Status Cluster::heartbeat(const std::string& node, const std::string& inca
     return error(absl::StatusCode::kFailedPrecondition, "NOT_REGISTERED",
                  absl::StrCat("node '", node, "': it has registered again since this was said"));
   }
-  if (state(member) == v1::Node::LOST) {
-    return error(absl::StatusCode::kFailedPrecondition, "LEASE_EXPIRED",
-                 absl::StrCat("node '", node, "': its lease ran out; register again"));
+  if (over(member)) {
+    return error(
+        absl::StatusCode::kFailedPrecondition, "LEASE_EXPIRED",
+        absl::StrCat("node '", node, "': ", member.gone ? "it said goodbye" : "its lease ran out", "; register again"));
   }
   const bool before = ready(member);
   member.heard = clock_->now();
@@ -73,6 +75,20 @@ absl::Status Cluster::heartbeat(const std::string& node, const std::string& inca
   member.strangers = strangers;
   if (before != ready(member)) ++version_;
   return absl::OkStatus();
+}
+
+void Cluster::leave(const std::string& node, uint64_t registration, bool gone) {
+  const auto found = members_.find(node);
+  if (found == members_.end() || (registration != 0 && registration != found->second.registration)) return;
+  Member& member = found->second;
+  member.leaving = true;
+  member.gone = member.gone || gone;
+  ++version_;
+}
+
+bool Cluster::leaving(const std::string& node) const {
+  const auto found = members_.find(node);
+  return found != members_.end() && found->second.leaving;
 }
 
 std::vector<std::string> Cluster::expire() {
@@ -183,7 +199,7 @@ Cluster::Room Cluster::room(v1::ResourceSpec::Kind kind, uint32_t tensor) const 
 bool Cluster::lost(const std::string& node) const {
   const auto found = members_.find(node);
   if (found == members_.end()) return clock_->now() - start_ >= lease_;
-  return state(found->second) == v1::Node::LOST;
+  return over(found->second);
 }
 
 std::string Cluster::listen_host(const std::string& node) const {

@@ -22,6 +22,7 @@
 namespace telar::server::cluster {
 
 // READY until half the lease passes without a message, then UNKNOWN, then, at the lease, LOST until it registers again.
+// OFFLINE, which counts as lost, once its worker has said goodbye.
 class Cluster {
  public:
   Cluster(const Clock* clock, std::chrono::milliseconds lease) : clock_(clock), lease_(lease), start_(clock->now()) {}
@@ -36,6 +37,10 @@ class Cluster {
   // `strangers`: it runs ranks that nobody assigned to it; it gets no new ones until they are gone.
   absl::Status heartbeat(const std::string& node, const std::string& incarnation, bool strangers,
                          uint64_t registration = 0);
+  // The worker of that registration (0: whichever) ends: its node gets nothing new. `gone`: nothing is left there, and
+  // the lease ends now. Until it registers again.
+  void leave(const std::string& node, uint64_t registration, bool gone);
+  bool leaving(const std::string& node) const;
   // The nodes whose lease ran out since the last call.
   std::vector<std::string> expire();
 
@@ -71,7 +76,8 @@ class Cluster {
   // Grows whenever who may have which device changes, but for what time alone does.
   uint64_t version() const { return version_ + quarantine_.version(); }
 
-  bool lost(const std::string& node) const;  // Also true for a node not seen within a lease of the start.
+  // No rank of it is heard of any more. Also true for a node not seen within a lease of the start.
+  bool lost(const std::string& node) const;
   std::string listen_host(const std::string& node) const;
   std::vector<v1::Node> nodes() const;           // In order of name.
   v1::Node node(const std::string& name) const;  // Of a known one.
@@ -89,12 +95,17 @@ class Cluster {
     bool strangers = false;
     bool away = false;  // Its last stream ended; until the next heartbeat.
     bool lost = false;  // Latched by expire().
+    bool leaving = false;
+    bool gone = false;
   };
   using DeviceKey = std::pair<v1::ResourceSpec::Kind, uint32_t>;
 
   v1::Node::State state(const Member& member) const;
+  bool over(const Member& member) const {  // It has to register again.
+    return state(member) == v1::Node::LOST || state(member) == v1::Node::OFFLINE;
+  }
   bool ready(const Member& member) const {  // Its free devices may be given out.
-    return state(member) == v1::Node::READY && member.reported && !member.away && !member.strangers;
+    return state(member) == v1::Node::READY && member.reported && !member.away && !member.strangers && !member.leaving;
   }
   void add_to(Inventory& inventory, const Member& member) const;
 

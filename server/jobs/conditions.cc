@@ -30,6 +30,11 @@ void set_condition(Draft& draft, const std::string& type, const std::string& mes
   set_condition(draft, type, "", message);
 }
 
+void set_log_gap(Draft& draft, uint64_t epoch, uint32_t rank, const char* what, uint64_t bytes) {
+  set_condition(draft, "LOG_GAP", absl::StrCat("rank ", rank, " epoch ", epoch, ": ", what),
+                absl::StrCat(bytes, " bytes"));
+}
+
 bool has_condition(const v1::Job& job, const std::string& type) {
   return std::any_of(job.conditions().begin(), job.conditions().end(),
                      [&](const v1::Condition& one) { return one.type() == type; });

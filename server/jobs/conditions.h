@@ -11,6 +11,8 @@ namespace telar::server::jobs {
 void set_condition(Draft& draft, const std::string& type, const std::string& subject, const std::string& message);
 // The one of that type, of which there is one at most.
 void set_condition(Draft& draft, const std::string& type, const std::string& message);
+// Bytes of a rank's log that nobody has, all in all; `what` became of them.
+void set_log_gap(Draft& draft, uint64_t epoch, uint32_t rank, const char* what, uint64_t bytes);
 bool has_condition(const v1::Job& job, const std::string& type);
 // All of that type go.
 void clear_condition(Draft& draft, const std::string& type);

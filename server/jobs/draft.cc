@@ -1,7 +1,5 @@
 #include "server/jobs/draft.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "server/cluster/times.h"
@@ -12,7 +10,8 @@ namespace telar::server::jobs {
 
 using cluster::to_timestamp;
 
-Draft::Draft(JobRecord record, Clock::Wall now) : record_(std::move(record)), now_(now) {
+Draft::Draft(JobRecord record, Clock::Wall now, Clock::Wall moment)
+    : record_(std::move(record)), now_(now), moment_(moment) {
   if (record_.step_stride() == 0) record_.set_step_stride(1);
 }
 
@@ -36,25 +35,14 @@ void Draft::transition(v1::Job::State to, const std::string& reason) {
   change->set_to(to);
   change->set_reason(reason);
   change->set_epoch(job().epoch());
-  count_running(to);
-  settle_state(record_, now_);
+  settle_state(record_, moment_);
   job().set_state(to);
   job().set_message(reason);
-  if (to == v1::Job::QUEUED) *record_.mutable_queue_time() = to_timestamp(now_);
+  if (to == v1::Job::QUEUED) *record_.mutable_queue_time() = to_timestamp(moment_);
   if (to == v1::Job::RUNNING && !job().has_start_time()) *job().mutable_start_time() = to_timestamp(now_);
-  if (ending(to) && !record_.has_stop_time()) *record_.mutable_stop_time() = to_timestamp(now_);
+  if (ending(to) && !record_.has_stop_time()) *record_.mutable_stop_time() = to_timestamp(moment_);
   if (terminal(to)) *job().mutable_end_time() = to_timestamp(now_);
   add_event(std::move(event), 0);
-}
-
-// Only what is RUNNING counts, by the wall clock: its processes go on while no coordinator looks.
-void Draft::count_running(v1::Job::State to) {
-  if (job().state() == v1::Job::RUNNING && record_.has_running_since()) {
-    const std::chrono::duration<double> ran = now_ - cluster::to_wall(record_.running_since());
-    job().set_run_seconds(job().run_seconds() + std::max(0.0, ran.count()));
-    record_.clear_running_since();
-  }
-  if (to == v1::Job::RUNNING) *record_.mutable_running_since() = to_timestamp(now_);
 }
 
 // The newest step event stays whatever its step; with a newer one it has to earn its place.

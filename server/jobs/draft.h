@@ -17,13 +17,15 @@ inline constexpr uint64_t kMostStepEvents = 20'000;
 
 class Draft {
  public:
-  Draft(JobRecord record, Clock::Wall now);
+  // `now` is what people read, `moment` the same on the Timeline.
+  Draft(JobRecord record, Clock::Wall now, Clock::Wall moment);
 
   JobRecord& record() { return record_; }
   const JobRecord& record() const { return record_; }
   v1::Job& job() { return *record_.mutable_job(); }
   const v1::Job& job() const { return record_.job(); }
   Clock::Wall now() const { return now_; }
+  Clock::Wall moment() const { return moment_; }  // For what is counted from it, or until it.
   bool changed() const { return changed_; }
   void touch() { changed_ = true; }
 
@@ -45,11 +47,11 @@ class Draft {
 
  private:
   void add_event(v1::JobEvent event, uint64_t step);
-  void count_running(v1::Job::State to);
   void thin_before(uint64_t step);
 
   JobRecord record_;
   const Clock::Wall now_;
+  const Clock::Wall moment_;
   store::Batch batch_;
   std::string request_;
   absl::Status problem_;

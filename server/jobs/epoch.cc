@@ -181,7 +181,7 @@ void begin_epoch(Draft& draft, const std::vector<cluster::Slot>& slots) {
   draft.record().clear_receipts();
   draft.record().clear_gone_time();
   draft.record().clear_interruption();
-  *draft.record().mutable_place_time() = cluster::to_timestamp(draft.now());
+  *draft.record().mutable_place_time() = cluster::to_timestamp(draft.moment());
   draft.record().clear_keys();
   for (const cluster::Slot& slot : slots) {
     RankPlacement* place = job.add_placement();
@@ -219,9 +219,14 @@ void observe(Draft& draft, const v1::RankStatus& status, bool told_to_stop, bool
   }
 }
 
-void observe_absence(Draft& draft, uint32_t rank) {
+void observe_absence(Draft& draft, uint32_t rank, bool gone) {
   RankPlacement& place = place_of(draft, rank);
   switch (place.state()) {
+    case RankPlacement::ASSIGNED:
+      if (!gone) return;
+      place.set_message("its worker ended before it was started");
+      interrupt(draft, absl::StrCat("moves away from node ", place.node(), ", whose worker ended"));
+      break;
     case RankPlacement::RUNNING:
       if (!ending(draft.job().state())) add_failure(draft, rank, v1::NODE_LOST, "its worker came back without it");
       place.set_message("its worker came back without it");
@@ -297,7 +302,7 @@ void settle(Draft& draft) {
   }
   JobRecord& record = draft.record();
   if (placed(record.job().state()) && all_over(record) && !record.has_gone_time()) {
-    *record.mutable_gone_time() = cluster::to_timestamp(draft.now());
+    *record.mutable_gone_time() = cluster::to_timestamp(draft.moment());
   }
 }
 

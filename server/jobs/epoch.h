@@ -20,8 +20,8 @@ void begin_epoch(Draft& draft, const std::vector<cluster::Slot>& slots);
 void observe(Draft& draft, const v1::RankStatus& status, bool told_to_stop, bool grace_over);
 
 // The worker does not have the rank. One that it was told to run may be on its way for as long as the worker does not
-// say that it will not start it: no silence proves that.
-void observe_absence(Draft& draft, uint32_t rank);
+// say that it will not start it: no silence proves that. `gone`: it will not, as it ends.
+void observe_absence(Draft& draft, uint32_t rank, bool gone);
 
 // The lease of the rank's node ran out. An exited rank sends nothing more; any other is LOST.
 void lose(Draft& draft, uint32_t rank);

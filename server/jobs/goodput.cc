@@ -50,7 +50,9 @@ void take_back(v1::Goodput& goodput, double seconds) {
 }  // namespace
 
 void settle_state(JobRecord& record, Clock::Wall now) {
-  add(*record.mutable_job()->mutable_goodput(), record.job(), unsettled(record, now));
+  v1::Goodput& goodput = *record.mutable_job()->mutable_goodput();
+  add(goodput, record.job(), unsettled(record, now));
+  record.mutable_job()->set_run_seconds(run_seconds(goodput));
   *record.mutable_settled_time() = cluster::to_timestamp(now);
 }
 
@@ -71,6 +73,10 @@ void note_stall(JobRecord& record, double seconds) {
   v1::Goodput& goodput = *record.mutable_job()->mutable_goodput();
   take_back(goodput, seconds);
   goodput.set_stalled_seconds(goodput.stalled_seconds() + seconds);
+}
+
+double run_seconds(const v1::Goodput& goodput) {
+  return goodput.productive_seconds() + goodput.lost_seconds() + goodput.stalled_seconds();
 }
 
 v1::Goodput goodput_of(const JobRecord& record, Clock::Wall now) {

@@ -1,4 +1,4 @@
-// Where each second of a job's life went. Pure, of the record; by the wall clock, as processes go on while no
+// Where each second of a job's life went. Pure, of the record; by its Timeline, as processes go on while no
 // coordinator looks.
 #pragma once
 
@@ -15,6 +15,8 @@ void note_start(JobRecord& record, uint64_t start_step);
 // Training stood still so long for a save.
 void note_stall(JobRecord& record, double seconds);
 
+// With all ranks running: what was productive, lost and stalled.
+double run_seconds(const v1::Goodput& goodput);
 // As of now: the parts sum to the job's age, or to its life if it is over.
 v1::Goodput goodput_of(const JobRecord& record, Clock::Wall now);
 

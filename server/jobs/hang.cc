@@ -146,6 +146,11 @@ std::string whereabouts(const Gang& gang, const GangMember& member) {
   return silence(member);
 }
 
+bool on_several_nodes(const std::vector<GangMember>& members) {
+  return std::any_of(members.begin(), members.end(),
+                     [&](const GangMember& member) { return member.node != members.front().node; });
+}
+
 }  // namespace
 
 double silence_allowed(const v1::RestartSpec& restart, const std::vector<GangMember>& gang) {
@@ -207,6 +212,9 @@ HangVerdict find_cause(const std::vector<GangMember>& members) {
   } else if (gang.gap_of(longest.rank) != nullptr && gang.open_call_of(longest.rank) != nullptr) {
     absl::StrAppend(&verdict.message, ", and waits itself in ", name_of(*gang.open_call_of(longest.rank)),
                     ": the ranks wait for each other");
+  } else if (gang.open_call_of(longest.rank) != nullptr && on_several_nodes(members)) {
+    verdict.of_node = true;
+    verdict.message += "; no rank is missing from a call, so it is the call that does not end, between several nodes";
   } else {
     verdict.message += "; no rank is missing from a call, so it is the call that does not end, or nobody is in one";
   }

@@ -37,6 +37,7 @@ JobManager::JobManager(JobOptions options, const Clock* clock, store::Store* sto
       store_(store),
       logs_(logs),
       observer_(observer),
+      timeline_(clock),
       cluster_(clock, options_.lease),
       next_version_(static_cast<uint64_t>(
           std::chrono::duration_cast<std::chrono::microseconds>(clock->wall().time_since_epoch()).count())),
@@ -52,6 +53,9 @@ absl::StatusOr<std::unique_ptr<JobManager>> JobManager::open(JobOptions options,
 }
 
 absl::Status JobManager::replay() {
+  auto timeline = Timeline::open(clock_, store_);
+  if (!timeline.ok()) return timeline.status();
+  timeline_ = *timeline;
   auto rows = store_->jobs();
   if (!rows.ok()) return rows.status();
   for (const store::JobRow& row : *rows) {
@@ -73,25 +77,13 @@ absl::StatusOr<const JobRecord*> JobManager::find(const std::string& name) const
   return &found->second;
 }
 
-Draft JobManager::draft_of(const std::string& id) const { return Draft(jobs_.at(id), clock_->wall()); }
+Draft JobManager::draft_of(const std::string& id) const { return Draft(jobs_.at(id), clock_->wall(), timeline_.now()); }
 
 absl::Status JobManager::commit(Draft& draft) {
   auto batch = finish(draft);
   if (!batch.ok()) return batch.status();
   if (absl::Status status = told_of_store(store_->commit(*batch)); !status.ok()) return status;
   let_count(draft);
-  return absl::OkStatus();
-}
-
-absl::Status JobManager::commit_all(std::vector<Draft>& drafts) {
-  std::vector<store::Batch> batches;
-  for (Draft& draft : drafts) {
-    auto batch = finish(draft);
-    if (!batch.ok()) return batch.status();
-    batches.push_back(*std::move(batch));
-  }
-  if (absl::Status status = told_of_store(store_->commit_all(batches)); !status.ok()) return status;
-  for (const Draft& draft : drafts) let_count(draft);
   return absl::OkStatus();
 }
 
@@ -177,16 +169,10 @@ absl::StatusOr<bool> JobManager::replayed(const std::string& request, google::pr
   return true;
 }
 
-double JobManager::run_seconds(const JobRecord& record) const {
-  if (!record.has_running_since()) return record.job().run_seconds();
-  const std::chrono::duration<double> ran = clock_->wall() - cluster::to_wall(record.running_since());
-  return record.job().run_seconds() + std::max(0.0, ran.count());
-}
-
 v1::Job JobManager::shown(const JobRecord& record) const {
   v1::Job job = record.job();
-  job.set_run_seconds(run_seconds(record));
-  *job.mutable_goodput() = goodput_of(record, clock_->wall());
+  *job.mutable_goodput() = goodput_of(record, timeline_.now());
+  job.set_run_seconds(run_seconds(job.goodput()));
   if (placed(job.state())) show_placed(record, job);
   const Waiter* waiter = line_.find(record.order());
   if (waiter == nullptr || !explainer_) return job;
@@ -310,21 +296,44 @@ void JobManager::set_rendezvous_address(const std::string& address) {
   options_.rendezvous_address = address;
 }
 
-Census JobManager::census() const {
+std::vector<std::string> JobManager::metrics_addresses() const {
   std::lock_guard<std::mutex> hold(mutex_);
+  return cluster_.metrics_addresses();
+}
+
+Census JobManager::census() const {
   Census census;
-  for (const auto& [id, record] : jobs_) {
-    ++census.states[record.job().state()];
-    if (!terminal(record.job().state())) {
-      census.live.push_back(record.job());
-      *census.live.back().mutable_goodput() = goodput_of(record, clock_->wall());
-      if (placed(record.job().state())) show_placed(record, census.live.back());
-    }
-    if (const double ratio = hangs_.straggler_ratio(id); ratio > 0)
-      census.straggler_ratios[record.job().name()] = ratio;
+  std::string id;
+  for (bool more = true; more;) {
+    std::lock_guard<std::mutex> hold(mutex_);
+    more = count_some(&id, &census);
   }
-  census.metrics_addresses = cluster_.metrics_addresses();
   return census;
+}
+
+bool JobManager::count_some(std::string* id, Census* census) const {
+  auto entry = jobs_.upper_bound(*id);
+  for (int looked = 0; entry != jobs_.end() && looked < kLookedATurn; ++entry, ++looked) {
+    *id = entry->first;
+    const v1::Job& job = entry->second.job();
+    ++census->states[job.state()];
+    if (terminal(job.state())) continue;
+    const v1::ParallelSpec& parallel = job.spec().parallel();
+    const v1::JobForecast* forecast = forecast_of(job);
+    census->live.push_back({.id = *id,
+                            .name = job.spec().name(),
+                            .model = job.spec().model().preset(),
+                            .state = job.state(),
+                            .kind = job.spec().resources().kind(),
+                            .data = job.data_parallel() > 0 ? job.data_parallel() : parallel.data(),
+                            .tensor = parallel.tensor(),
+                            .pipeline = parallel.pipeline(),
+                            .step = job.progress().step(),
+                            .goodput = goodput_of(entry->second, timeline_.now()),
+                            .straggler_ratio = hangs_.straggler_ratio(*id),
+                            .forecast = forecast == nullptr ? v1::JobForecast() : *forecast});
+  }
+  return entry != jobs_.end();
 }
 
 }  // namespace telar::server::jobs

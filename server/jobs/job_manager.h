@@ -30,6 +30,7 @@
 #include "server/jobs/hang_watch.h"
 #include "server/jobs/job_types.h"
 #include "server/jobs/queue.h"
+#include "server/jobs/timeline.h"
 #include "server/jobs/waiting.h"
 #include "server/store/log_store.h"
 #include "server/store/store.h"
@@ -45,15 +46,15 @@ class JobManager {
   static absl::StatusOr<std::unique_ptr<JobManager>> open(JobOptions options, const Clock* clock, store::Store* store,
                                                           store::LogStore* logs, Observer* observer);
 
-  // For people.
-  // `owner`: whose it is; empty: nobody is known. A request_id counts for its owner alone.
+  // For people. `owner`: whose it is; empty: nobody is known. A request_id counts for its owner alone.
   absl::StatusOr<v1::Job> create(v1::CreateJobRequest request, const std::string& owner = "");
   // The jobs of the answer have no spec: there may be ten thousand.
   absl::StatusOr<v1::CreateJobArrayResponse> create_array(v1::CreateJobArrayRequest request,
                                                           const std::string& owner = "");
   absl::StatusOr<v1::Job> update(const v1::UpdateJobRequest& request);
-  v1::ListQueuesResponse queues() const;
+  std::vector<v1::Queue> queues() const;  // In order of name, as are the nodes.
   absl::StatusOr<v1::Job> cancel(const v1::CancelJobRequest& request);
+  absl::StatusOr<v1::Job> trace(const v1::TraceJobRequest& request);
   absl::StatusOr<v1::Job> get(const std::string& name) const;
   absl::StatusOr<v1::ListJobsResponse> list(const v1::ListJobsRequest& request) const;
   absl::StatusOr<EventPage> events(const std::string& name, uint64_t after, int limit) const;
@@ -62,8 +63,7 @@ class JobManager {
   // Gives room to the logs of newer jobs; see LogStore::remove_old(). May take long; call it now and then.
   void remove_old_logs();
   std::vector<v1::Node> nodes() const;
-  // Gives a device back to the scheduler, and returns its node. NOT_FOUND (NODE_NOT_FOUND, DEVICE_NOT_FOUND);
-  // FAILED_PRECONDITION (STILL_THERE): its worker reports the reason still.
+  // Gives a device back. NOT_FOUND (NODE_NOT_FOUND, DEVICE_NOT_FOUND); FAILED_PRECONDITION (STILL_THERE).
   absl::StatusOr<v1::Node> release_device(const v1::ReleaseDeviceRequest& request);
 
   // For operators: OPEN, CORDONED or DRAINING. `answer` (may be empty) is the key that the answer is kept under.
@@ -93,10 +93,6 @@ class JobManager {
   // later step of this epoch was committed.
   absl::Status commit_checkpoint(const std::string& job, uint64_t epoch, uint64_t step);
   // The last one that may be published, of whichever epoch. STALE_EPOCH as above.
-  struct Commit {
-    uint64_t epoch = 0;
-    uint64_t step = 0;
-  };
   absl::StatusOr<std::optional<Commit>> last_commit(const std::string& job, uint64_t epoch) const;
 
   // Of a placed job that has no forecast in its current epoch yet: forecaster.h.
@@ -109,7 +105,9 @@ class JobManager {
   void tick();
   ChangeSignal& changes() { return changes_; }
 
+  // Some jobs at a time, so that others get the lock between: whoever changes counts as before or after.
   Census census() const;
+  std::vector<std::string> metrics_addresses() const;  // Of the workers.
 
  private:
   JobManager(JobOptions options, const Clock* clock, store::Store* store, store::LogStore* logs, Observer* observer);
@@ -118,7 +116,7 @@ class JobManager {
   // the store may be far away, and again where await() says so.
   absl::StatusOr<bool> replayed(const std::string& request, google::protobuf::Message& answer) const;
   // Decides `parallel: auto`, with mutex_ free: it may take seconds. For the job's history.
-  absl::StatusOr<std::string> decide_layout(v1::CreateJobRequest& request, const std::string& owner);
+  absl::StatusOr<std::string> decide_layout(v1::CreateJobRequest& request);
   // All below want mutex_ held.
   absl::Status replay();
   absl::Status replay_nodes();
@@ -130,15 +128,15 @@ class JobManager {
   // The record, if this rank of this epoch may still send: it is placed there, and neither closed nor lost.
   absl::StatusOr<const JobRecord*> find_open(const std::string& job, uint64_t epoch, uint32_t rank,
                                              const std::string& node) const;
-  // Goes on with a page below the order `below`, and moves it; false when the page is complete.
+  // Both go on behind a job, by id or order, and move it; false when all were counted, or the page is complete.
+  bool count_some(std::string* id, Census* census) const;
   bool list_some(const v1::ListJobsRequest& request, int most, uint64_t* below, v1::ListJobsResponse* response) const;
   // The job as people see it: with why it waits, and how long it runs by now.
   v1::Job shown(const JobRecord& record) const;
   void show_placed(const JobRecord& record, v1::Job& job) const;  // How its ranks get on, and its forecast.
-  double run_seconds(const JobRecord& record) const;              // By now.
+  const v1::JobForecast* forecast_of(const v1::Job& job) const;   // Of its epoch; null: none yet.
   // The first of its dependencies that is so, in words.
   std::optional<std::string> dependency_that(Dependence is, const v1::Job& job) const;
-  absl::Status check_etag(const JobRecord& record, const std::string& etag) const;
   // A new job of a complete spec, named and in the queue, but nowhere stored yet.
   Draft submitted(const std::string& project, const std::string& owner, const v1::JobSpec& spec, const std::string& id,
                   uint64_t order, const std::string& why = "submitted") const;
@@ -149,7 +147,6 @@ class JobManager {
   SchedulingContext scheduling_context() const;
   // Settles, stores, and only then lets the change count. INTERNAL: a change of this job is pending.
   absl::Status commit(Draft& draft);
-  absl::Status commit_all(std::vector<Draft>& drafts);  // All of them in one write, or none.
   absl::StatusOr<store::Batch> finish(Draft& draft) const;
   void let_count(const Draft& draft);
   void apply(const JobRecord& before, const JobRecord& after);
@@ -161,51 +158,56 @@ class JobManager {
 
   // Pending changes: job_manager_pending.cc.
   struct Pending;
+  using AllPending = std::vector<std::shared_ptr<Pending>>;
   // Settles the draft and lets everyone know of it but those who read. `request`: whose answer it makes; may be empty.
   absl::StatusOr<std::shared_ptr<Pending>> begin_commit(Draft draft, const std::string& request = "");
   // Gives up `hold`, stores, takes it again, and lets the changes count. All are tried; the first error is returned.
-  absl::Status finish_commits(std::unique_lock<std::mutex>& hold, const std::vector<std::shared_ptr<Pending>>& all);
+  absl::Status finish_commits(std::unique_lock<std::mutex>& hold, const AllPending& all);
+  // The same in one write, or, where that fails, one by one. How each ended.
+  std::vector<absl::Status> finish_together(std::unique_lock<std::mutex>& hold, const AllPending& all);
   absl::StatusOr<v1::Job> commit_unlocked(std::unique_lock<std::mutex>& hold, Draft draft,
                                           const std::string& request = "");
   // Of a change that could not be stored: the answer of an equal request that was quicker, or why.
   absl::StatusOr<v1::Job> first_answer(const std::string& request, const absl::Status& status) const;
-  // Until nothing is pending of this job, nor for this request. `hold` is given up meanwhile: call it before looking at
-  // anything. True: there was something.
+  // Until nothing is pending of this job or request. Gives up `hold`: look at nothing before. True: something was.
   bool await(std::unique_lock<std::mutex>& hold, const std::string& id, const std::string& request = "");
   void await_node(std::unique_lock<std::mutex>& hold, const std::string& node);  // Jobs that have ranks there.
   bool pending(const std::string& id) const { return pending_.count(id) != 0; }
   void apply_pending(Pending& pending);
   // commit() and commit_all() of the store, in the words of this interface.
   absl::Status told_of_store(const absl::Status& status) const;
+  absl::Status observe_ranks(std::unique_lock<std::mutex>& hold, const v1::HeartbeatRequest& request);
   void observe_node(Draft& draft, const v1::HeartbeatRequest& request);
   bool has_strangers(const v1::HeartbeatRequest& request) const;
   // Faults and what is left on devices: quarantine, and the end of what runs there.
   absl::Status observe_devices(const v1::HeartbeatRequest& request);
   absl::Status take_finding(const std::string& node, const DeviceWatch::Finding& finding);
-  absl::Status change_devices(const DeviceWatch::Changes& changes);
+  absl::Status change_devices(const DeviceWatch::Changes& changes,
+                              const std::optional<store::AnswerRow>& answer = std::nullopt);
   void give_up_receipts();
   // After bytes of a log came or were given up: says on the job how many are missing, if any are.
   absl::Status note_missing_log(const v1::AppendLogRequest& request);
   // Hangs, stragglers, elastic jobs: job_manager_hang.cc.
   void hear_paces(const v1::HeartbeatRequest& request);
   void add_flight_wishes(const std::string& node, v1::HeartbeatResponse& response) const;
+  void add_trace_wishes(const std::string& node, v1::HeartbeatResponse& response) const;
   bool look_after_gangs();  // False: it is too soon for another look.
   void judge_hang(const std::string& id);
   void note_stragglers(const std::string& id);
   void grow_shrunk();
-  // With how many replicas a job that runs would be placed if it were in the queue instead; 0: not at all.
-  uint32_t replicas_if_queued(const JobRecord& record);
+  uint32_t replicas_if_queued(const JobRecord& record);  // Of a job that runs, if it were not placed; 0: none.
+  void keep_timeline();
   void expire_leases();
   // Time limits, drains, and dependencies that cannot hold any more.
   void enforce();
-  std::string draining_node(const v1::Job& job) const;  // One that it has ranks on; empty: none.
-  void place_queued();
+  std::string why_it_moves(const v1::Job& job) const;  // From a node that is drained or ends; empty: it does not.
+  void place_queued(std::unique_lock<std::mutex>& hold);
   RoundView view() const;
   Holder holder_of(const JobRecord& record, const cluster::Inventory& inventory, Clock::Wall now) const;
   RoundInput round_input(const RoundView& view, const std::set<uint64_t>& held_back) const;
   std::set<uint64_t> held_back() const;
   std::unique_ptr<Explainer> explainer_of(RoundView view) const;  // Names jobs as they are now.
-  void start(const std::vector<Start>& starts, RoundView& view);
+  void start(std::unique_lock<std::mutex>& hold, const std::vector<Start>& starts, RoundView& view);
   void preempt(const Preemption& preemption);
 
   JobOptions options_;  // Constant but for rendezvous_address and queues, which mutex_ guards.
@@ -219,6 +221,7 @@ class JobManager {
   std::mutex layouts_mutex_;  // One search of layouts at a time; never taken under mutex_.
   mutable std::mutex mutex_;
   // Guarded by mutex_:
+  Timeline timeline_;
   cluster::Cluster cluster_;
   DeviceWatch devices_{&cluster_.quarantine()};
   std::map<std::string, JobRecord> jobs_;     // By id.
@@ -233,13 +236,9 @@ class JobManager {
   std::map<std::string, std::shared_ptr<Pending>> pending_;  // By job id.
   std::map<std::string, std::string> pending_answers_;       // Request -> job id.
   std::map<std::string, std::unique_ptr<ChangeSignal>> node_signals_;
-  std::map<std::string, uint64_t> versions_;  // Of each node's assignments.
-  uint64_t next_version_;                     // Above those of any former life of the coordinator.
-  std::set<std::string> heard_;               // Nodes that sent a heartbeat since they registered.
-  struct StopTold {
-    uint64_t epoch = 0;
-    std::map<std::string, Clock::Steady> at;  // Node -> when an answer first said STOP.
-  };
+  std::map<std::string, uint64_t> versions_;       // Of each node's assignments.
+  uint64_t next_version_;                          // Above those of any former life of the coordinator.
+  std::set<std::string> heard_;                    // Nodes that sent a heartbeat since they registered.
   std::map<std::string, StopTold> stops_;          // Job id -> who was told to stop.
   std::map<std::string, Clock::Steady> retry_at_;  // Job id -> not before; retry_time, whatever happens to the wall's.
   HangWatch hangs_;

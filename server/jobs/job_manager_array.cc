@@ -68,12 +68,12 @@ v1::Job brief(const v1::Job& job) {
 
 absl::StatusOr<v1::CreateJobArrayResponse> JobManager::create_array(v1::CreateJobArrayRequest request,
                                                                     const std::string& owner) {
-  std::lock_guard<std::mutex> hold(mutex_);
   const std::string key = request.validate_only() ? "" : request_key("array", owner, request.request_id());
   v1::CreateJobArrayResponse response;
   auto answered = replayed(key, response);
   if (!answered.ok()) return answered.status();
   if (*answered) return response;
+  std::unique_lock<std::mutex> hold(mutex_);
   auto tasks = tasks_of(request, cluster_, scheduling_context());
   if (!tasks.ok()) return tasks.status();
   if (absl::Status status = check_tasks(*tasks, cluster_, scheduling_context()); !status.ok()) return status;
@@ -94,7 +94,16 @@ absl::StatusOr<v1::CreateJobArrayResponse> JobManager::create_array(v1::CreateJo
   }
   if (request.validate_only()) return tried_out(drafts);
   if (!key.empty()) batches.back().answer = store::AnswerRow{key, response.SerializeAsString()};
-  if (absl::Status status = told_of_store(store_->commit_all(batches)); !status.ok()) return status;
+  next_order_ += drafts.size();
+  // Nobody knows of the tasks yet, so nobody can want to change one meanwhile.
+  hold.unlock();
+  const absl::Status status = told_of_store(store_->commit_all(batches));
+  if (!status.ok()) {  // The answer of an equal request that was quicker, or why.
+    response.Clear();
+    answered = replayed(key, response);
+    return answered.ok() && *answered ? absl::StatusOr<v1::CreateJobArrayResponse>(response) : status;
+  }
+  hold.lock();
   for (const Draft& draft : drafts) apply(JobRecord(), draft.record());
   changes_.notify();
   return response;

@@ -9,6 +9,7 @@
 #include "server/jobs/epoch.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/receipts.h"
+#include "server/jobs/requests.h"
 
 namespace telar::server::jobs {
 namespace {
@@ -24,9 +25,11 @@ std::optional<uint32_t> rank_on(const v1::Job& job, const std::string& node, con
 
 }  // namespace
 
-absl::Status JobManager::change_devices(const DeviceWatch::Changes& changes) {
-  if (changes.empty()) return absl::OkStatus();
+absl::Status JobManager::change_devices(const DeviceWatch::Changes& changes,
+                                        const std::optional<store::AnswerRow>& answer) {
+  if (changes.empty() && !answer) return absl::OkStatus();
   store::Batch batch;
+  batch.answer = answer;
   batch.settings = DeviceWatch::rows(changes);
   if (absl::Status status = told_of_store(store_->commit(batch)); !status.ok()) return status;
   for (const auto& [device, record] : changes) {
@@ -67,7 +70,7 @@ void JobManager::give_up_receipts() {
   const std::set<std::string> ids = placed_;  // A commit may take one out.
   for (const std::string& id : ids) {
     const JobRecord& record = jobs_.at(id);
-    if (pending(id) || !receipts_overdue(record, clock_->wall(), options_.receipt_deadline)) continue;
+    if (pending(id) || !receipts_overdue(record, timeline_, options_.receipt_deadline)) continue;
     DeviceWatch::Changes changes;
     const std::vector<std::string> silent = missing_receipts(record);
     for (const v1::RankPlacement& place : record.job().placement()) {
@@ -85,25 +88,31 @@ void JobManager::give_up_receipts() {
 }
 
 absl::StatusOr<v1::Node> JobManager::release_device(const v1::ReleaseDeviceRequest& request) {
+  const std::string key = request_key("release", request.name(), request.request_id());
   std::lock_guard<std::mutex> hold(mutex_);
-  if (!cluster_.known(request.name())) {
-    return error(absl::StatusCode::kNotFound, "NODE_NOT_FOUND",
-                 absl::StrCat("node '", request.name(), "' is not known; telar nodes lists them"));
-  }
-  const v1::Node node = cluster_.node(request.name());
-  const bool there = std::any_of(node.devices().begin(), node.devices().end(), [&](const v1::DeviceStatus& one) {
-    return one.device().kind() == request.kind() && one.device().index() == request.index();
-  });
-  if (!there) {
+  v1::Node node;
+  const auto answered = replayed(key, node);
+  if (!answered.ok()) return answered.status();
+  if (*answered) return node;
+  if (!cluster_.known(request.name())) return unknown_node(request.name());
+  node = cluster_.node(request.name());
+  const auto device =
+      std::find_if(node.mutable_devices()->begin(), node.mutable_devices()->end(), [&](const v1::DeviceStatus& one) {
+        return one.device().kind() == request.kind() && one.device().index() == request.index();
+      });
+  if (device == node.mutable_devices()->end()) {
     return error(absl::StatusCode::kNotFound, "DEVICE_NOT_FOUND",
                  absl::StrCat("node '", request.name(), "' has no device ", v1::ResourceSpec::Kind_Name(request.kind()),
                               " ", request.index()));
   }
-  // Done twice, it is done once: no answer has to be kept.
   auto changes = devices_.release({request.name(), request.kind(), request.index()});
   if (!changes.ok()) return changes.status();
-  if (absl::Status status = change_devices(*changes); !status.ok()) return status;
-  return cluster_.node(request.name());
+  device->clear_quarantine();
+  device->clear_quarantine_time();
+  std::optional<store::AnswerRow> answer;
+  if (!key.empty()) answer = store::AnswerRow{key, node.SerializeAsString()};
+  if (absl::Status status = change_devices(*changes, answer); !status.ok()) return status;
+  return node;
 }
 
 }  // namespace telar::server::jobs

@@ -188,9 +188,14 @@ void JobManager::show_placed(const JobRecord& record, v1::Job& job) const {
     if (record.ranks(rank).memory_bytes() == 0 || job.placement(rank).state() != v1::RankPlacement::RUNNING) continue;
     job.mutable_placement(rank)->mutable_progress()->set_memory_bytes(record.ranks(rank).memory_bytes());
   }
+  if (const v1::JobForecast* forecast = forecast_of(job)) *job.mutable_forecast() = *forecast;
+}
+
+const v1::JobForecast* JobManager::forecast_of(const v1::Job& job) const {
   const auto forecast = forecasts_.find(job_id(job.name()));
-  if (forecast == forecasts_.end() || forecast->second.first != job.epoch()) return;
-  if (forecast->second.second.memory_size() > 0) *job.mutable_forecast() = forecast->second.second;
+  const bool known = placed(job.state()) && forecast != forecasts_.end() && forecast->second.first == job.epoch() &&
+                     forecast->second.second.memory_size() > 0;
+  return known ? &forecast->second.second : nullptr;
 }
 
 std::optional<ForecastWish> JobManager::forecast_wanted() const {

@@ -2,6 +2,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/errors.h"
 #include "server/jobs/job_manager.h"
+#include "server/jobs/requests.h"
 
 namespace telar::server::jobs {
 namespace {
@@ -34,10 +35,7 @@ absl::StatusOr<v1::Node> JobManager::set_scheduling(const std::string& node, v1:
   if (reason.size() > kMostReason) {
     return invalid({{"reason", absl::StrCat(reason.size(), " bytes; at most ", kMostReason)}});
   }
-  if (!cluster_.known(node)) {
-    return error(absl::StatusCode::kNotFound, "NODE_NOT_FOUND",
-                 absl::StrCat("node '", node, "' is not known; `telar nodes` lists those that are"));
-  }
+  if (!cluster_.known(node)) return unknown_node(node);
   const v1::Node before = cluster_.node(node);
   // Under the lock nobody sees it before it is stored; the answer, which is stored with it, has to.
   cluster_.set_scheduling(node, scheduling, reason);

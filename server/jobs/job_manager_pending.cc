@@ -50,8 +50,7 @@ absl::StatusOr<std::shared_ptr<JobManager::Pending>> JobManager::begin_commit(Dr
   return pending;
 }
 
-absl::Status JobManager::finish_commits(std::unique_lock<std::mutex>& hold,
-                                        const std::vector<std::shared_ptr<Pending>>& all) {
+absl::Status JobManager::finish_commits(std::unique_lock<std::mutex>& hold, const AllPending& all) {
   hold.unlock();
   // Each is told at once: whoever waits for one does not wait for the others.
   for (const auto& one : all) one->set_stored(told_of_store(store_->commit(one->batch)));
@@ -62,6 +61,24 @@ absl::Status JobManager::finish_commits(std::unique_lock<std::mutex>& hold,
     if (first.ok()) first = one->wait();
   }
   return first;
+}
+
+std::vector<absl::Status> JobManager::finish_together(std::unique_lock<std::mutex>& hold, const AllPending& all) {
+  std::vector<store::Batch> batches;
+  for (const auto& one : all) batches.push_back(one->batch);
+  hold.unlock();
+  const absl::Status status = told_of_store(store_->commit_all(batches));
+  for (const auto& one : all) {  // One of them alone may be at fault.
+    const bool alone = all.size() == 1 || status.ok();
+    one->set_stored(alone ? status : told_of_store(store_->commit(one->batch)));
+  }
+  hold.lock();
+  std::vector<absl::Status> statuses;
+  for (const auto& one : all) {
+    apply_pending(*one);
+    statuses.push_back(one->wait());
+  }
+  return statuses;
 }
 
 absl::StatusOr<v1::Job> JobManager::commit_unlocked(std::unique_lock<std::mutex>& hold, Draft draft,

@@ -8,6 +8,7 @@
 #include "server/jobs/dependencies.h"
 #include "server/jobs/elastic.h"
 #include "server/jobs/epoch.h"
+#include "server/jobs/goodput.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/restart_policy.h"
 #include "server/jobs/transitions.h"
@@ -15,7 +16,7 @@
 namespace telar::server::jobs {
 namespace {
 
-// Starts are stored under the lock; workers and people get a turn in between. So many fit one transaction of etcd.
+// What is placed is looked at again soon. So many fit one transaction of etcd.
 constexpr size_t kMostStarts = 32;
 constexpr std::chrono::milliseconds kLongestPause(500);
 
@@ -23,14 +24,25 @@ constexpr std::chrono::milliseconds kLongestPause(500);
 
 // Jobs of which a change is pending are left out: that change, once it counts, brings about the next round.
 void JobManager::tick() {
-  std::lock_guard<std::mutex> hold(mutex_);
+  std::unique_lock<std::mutex> hold(mutex_);
+  keep_timeline();
   expire_leases();
   give_up_receipts();
   enforce();
   const bool looked = look_after_gangs();
-  place_queued();
+  place_queued(hold);
   if (looked) grow_shrunk();  // Behind the queue: what waits comes first.
-  if (looked) grow_shrunk();  // Behind the queue: what waits comes first.
+}
+
+void JobManager::keep_timeline() {
+  const auto set = timeline_.unkept();
+  if (!set) return;
+  spdlog::warn("the wall clock was set by {:.1f} s; no job waits longer or shorter for it",
+               std::chrono::duration<double>(*set).count());
+  // Else it is tried again in the next round.
+  if (absl::Status status = told_of_store(timeline_.keep(store_)); !status.ok()) {
+    spdlog::error("cannot record by how much the wall clock was set: {}", std::string(status.message()));
+  }
 }
 
 void JobManager::expire_leases() {
@@ -66,15 +78,16 @@ void JobManager::enforce() {
     const JobRecord& record = jobs_.at(id);
     const v1::Job::State state = record.job().state();
     const uint64_t limit = record.job().spec().scheduling().time_limit_seconds();
-    if (limit > 0 && state == v1::Job::RUNNING && run_seconds(record) >= static_cast<double>(limit)) {
+    if (limit > 0 && state == v1::Job::RUNNING &&
+        run_seconds(goodput_of(record, timeline_.now())) >= static_cast<double>(limit)) {
       Draft draft = draft_of(id);
       end_at_time_limit(draft);
       store(id, draft, "the end of its time");
     } else if (state == v1::Job::STARTING || state == v1::Job::RUNNING) {
-      const std::string node = draining_node(record.job());
-      if (node.empty()) continue;
+      const std::string why = why_it_moves(record.job());
+      if (why.empty()) continue;
       Draft draft = draft_of(id);
-      interrupt(draft, absl::StrCat("moves away from node ", node, ", which is drained"));
+      interrupt(draft, why);
       store(id, draft, "that it moves");
     }
   }
@@ -107,9 +120,11 @@ void JobManager::plan_retry(const JobRecord& before, const JobRecord& after) {
   }
 }
 
-std::string JobManager::draining_node(const v1::Job& job) const {
+std::string JobManager::why_it_moves(const v1::Job& job) const {
   for (const v1::RankPlacement& place : job.placement()) {
-    if (cluster_.scheduling(place.node()) == v1::Node::DRAINING) return place.node();
+    const bool drained = cluster_.scheduling(place.node()) == v1::Node::DRAINING;
+    if (!drained && !cluster_.leaving(place.node())) continue;
+    return absl::StrCat("moves away from node ", place.node(), drained ? ", which is drained" : ", whose worker ends");
   }
   return "";
 }
@@ -146,8 +161,8 @@ Holder JobManager::holder_of(const JobRecord& record, const cluster::Inventory& 
   if (holder.ending) {
     holder.ends = now;
   } else if (wishes.time_limit_seconds() > 0) {
-    holder.ends =
-        cluster::after(now, std::max(0.0, static_cast<double>(wishes.time_limit_seconds()) - run_seconds(record)));
+    const double ran = run_seconds(goodput_of(record, now));
+    holder.ends = cluster::after(now, std::max(0.0, static_cast<double>(wishes.time_limit_seconds()) - ran));
   }
   const auto by_name = [](const cluster::Inventory::Node& node, const std::string& name) { return node.name < name; };
   for (const v1::RankPlacement& place : job.placement()) {
@@ -164,7 +179,8 @@ Holder JobManager::holder_of(const JobRecord& record, const cluster::Inventory& 
 
 RoundView JobManager::view() const {
   RoundView view;
-  view.now = clock_->wall();
+  view.now = timeline_.now();
+  view.ahead = timeline_.ahead();
   view.inventory = cluster_.inventory();
   view.queues = options_.queues;
   for (const auto& [id, at] : retry_at_) {
@@ -188,7 +204,7 @@ RoundInput JobManager::round_input(const RoundView& view, const std::set<uint64_
   return input;
 }
 
-void JobManager::place_queued() {
+void JobManager::place_queued(std::unique_lock<std::mutex>& hold) {
   if (line_.size() == 0) {
     explainer_.reset();
     return;
@@ -204,7 +220,7 @@ void JobManager::place_queued() {
   input.most_starts = kMostStarts;
   view.result = plan_round(input);
   for (const Preemption& preemption : view.result.preemptions) preempt(preemption);
-  start(view.result.starts, view);
+  start(hold, view.result.starts, view);
   // Cut short, there may be more to start.
   last_round_seen_ = view.result.starts.size() == kMostStarts ? std::pair<uint64_t, uint64_t>() : seen;
   explainer_ = explainer_of(std::move(view));
@@ -228,33 +244,39 @@ void JobManager::preempt(const Preemption& preemption) {
   }
 }
 
-void JobManager::start(const std::vector<Start>& starts, RoundView& view) {
-  std::vector<Draft> drafts;
-  std::vector<const Start*> done;
+void JobManager::start(std::unique_lock<std::mutex>& hold, const std::vector<Start>& starts, RoundView& view) {
+  AllPending changes;
+  std::vector<const Start*> placed;
+  const auto log = [](const std::string& id, const absl::Status& status) {
+    spdlog::error("job {}: cannot record its placement: {}", id, std::string(status.message()));
+  };
   for (const Start& one : starts) {
     if (pending(one.id)) continue;
     std::vector<cluster::Slot> slots;
     for (const uint32_t device : one.devices) slots.push_back(cluster_.slot(view.inventory, device));
-    drafts.push_back(draft_of(one.id));
-    begin_epoch(drafts.back(), slots);
-    note_shape(drafts.back(), slots.size());
-    done.push_back(&one);
+    Draft draft = draft_of(one.id);
+    begin_epoch(draft, slots);
+    note_shape(draft, slots.size());
+    auto change = begin_commit(std::move(draft));
+    if (!change.ok()) {
+      log(one.id, change.status());
+      continue;
+    }
+    changes.push_back(*std::move(change));
+    placed.push_back(&one);
   }
-  if (drafts.empty()) return;
-  const absl::Status status = commit_all(drafts);
-  if (!status.ok() && drafts.size() > 1) {  // One of them alone may be at fault.
-    for (const Start* one : done) start({*one}, view);
-    return;
-  }
-  if (!status.ok()) {
-    spdlog::error("job {}: cannot record its placement: {}", done[0]->id, std::string(status.message()));
-    return;
-  }
-  for (size_t i = 0; i < drafts.size(); ++i) {
-    const std::string& name = drafts[i].job().name();
-    for (const uint32_t device : done[i]->devices) view.inventory.devices[device].holder = name;
+  if (changes.empty()) return;
+  const std::vector<absl::Status> stored = finish_together(hold, changes);
+  for (size_t i = 0; i < placed.size(); ++i) {
+    const Start& one = *placed[i];
+    if (!stored[i].ok()) {
+      log(one.id, stored[i]);
+      continue;
+    }
+    const JobRecord& record = jobs_.at(one.id);
+    for (const uint32_t device : one.devices) view.inventory.devices[device].holder = record.job().name();
     if (observer_ == nullptr) continue;
-    const auto waited = view.now - cluster::to_wall(drafts[i].record().queue_time());
+    const auto waited = view.now - cluster::to_wall(record.queue_time());
     observer_->on_placed(std::chrono::duration<double>(waited).count());
   }
 }
@@ -288,7 +310,7 @@ void JobManager::try_out(const JobRecord& record, v1::Job& job) {
   *job.mutable_waiting() = *std::move(waiting);
 }
 
-v1::ListQueuesResponse JobManager::queues() const {
+std::vector<v1::Queue> JobManager::queues() const {
   std::lock_guard<std::mutex> hold(mutex_);
   std::map<std::string, v1::Queue> found;
   const auto of = [&](const std::string& name) -> v1::Queue& {
@@ -308,16 +330,16 @@ v1::ListQueuesResponse JobManager::queues() const {
     queue.set_running_jobs(queue.running_jobs() + 1);
     queue.set_held_devices(queue.held_devices() + static_cast<uint32_t>(job.placement_size()));
   }
-  v1::ListQueuesResponse response;
+  std::vector<v1::Queue> all;
   for (auto& [name, queue] : found) {
     const QueueConfig config = config_of(options_.queues, name);
     queue.set_name(name);
     queue.set_weight(config.weight);
     queue.set_quota_devices(config.quota_devices);
     queue.set_priority(config.priority);
-    *response.add_queues() = std::move(queue);
+    all.push_back(std::move(queue));
   }
-  return response;
+  return all;
 }
 
 void JobManager::set_queues(std::vector<QueueConfig> queues) {

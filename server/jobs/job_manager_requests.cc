@@ -9,6 +9,7 @@
 #include "server/jobs/admission.h"
 #include "server/jobs/auto_layout.h"
 #include "server/jobs/epoch.h"
+#include "server/jobs/goodput.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/progress.h"
 #include "server/jobs/requests.h"
@@ -48,6 +49,13 @@ void copy_fields(const v1::SchedulingSpec& from, const std::vector<std::string>&
   }
 }
 
+absl::Status check_etag(const JobRecord& record, const std::string& etag) {
+  if (etag.empty() || etag == record.job().etag()) return absl::OkStatus();
+  return error(absl::StatusCode::kAborted, "ETAG_MISMATCH",
+               absl::StrCat("job '", record.job().name(), "': etag '", etag, "' is not the current one, '",
+                            record.job().etag(), "'; read the job again"));
+}
+
 }  // namespace
 
 SchedulingContext JobManager::scheduling_context() const {
@@ -76,18 +84,14 @@ Draft JobManager::submitted(const std::string& project, const std::string& owner
   job.set_owner(owner);
   job.set_run_dir(absl::StrCat(options_.run_root, "/", id));
   record.set_order(order);
-  Draft draft(std::move(record), clock_->wall());
+  Draft draft(std::move(record), clock_->wall(), timeline_.now());
   *draft.job().mutable_create_time() = cluster::to_timestamp(draft.now());
   draft.transition(v1::Job::QUEUED, why);
   return draft;
 }
 
-absl::StatusOr<std::string> JobManager::decide_layout(v1::CreateJobRequest& request, const std::string& owner) {
+absl::StatusOr<std::string> JobManager::decide_layout(v1::CreateJobRequest& request) {
   if (!request.spec().parallel().auto_() || request.spec().has_array()) return "submitted";
-  v1::Job first;
-  auto answered = replayed(request.validate_only() ? "" : request_key("create", owner, request.request_id()), first);
-  if (!answered.ok()) return answered.status();
-  if (*answered) return "submitted";  // The answer of then is given again.
   std::vector<v1::Node> nodes;
   {
     std::lock_guard<std::mutex> hold(mutex_);
@@ -102,11 +106,13 @@ absl::StatusOr<std::string> JobManager::decide_layout(v1::CreateJobRequest& requ
 }
 
 absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request, const std::string& owner) {
-  const auto why = decide_layout(request, owner);
-  if (!why.ok()) return why.status();
   const std::string key = request.validate_only() ? "" : request_key("create", owner, request.request_id());
   v1::Job first;
   auto answered = replayed(key, first);
+  if (!answered.ok()) return answered.status();
+  if (*answered) return first;
+  const auto why = decide_layout(request);
+  if (!why.ok()) return why.status();
   std::unique_lock<std::mutex> hold(mutex_);
   if (await(hold, "", key)) answered = replayed(key, first);
   if (!answered.ok()) return answered.status();
@@ -128,19 +134,12 @@ absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request, const s
   return commit_unlocked(hold, std::move(draft), key);
 }
 
-absl::Status JobManager::check_etag(const JobRecord& record, const std::string& etag) const {
-  if (etag.empty() || etag == record.job().etag()) return absl::OkStatus();
-  return error(absl::StatusCode::kAborted, "ETAG_MISMATCH",
-               absl::StrCat("job '", record.job().name(), "': etag '", etag, "' is not the current one, '",
-                            record.job().etag(), "'; read the job again"));
-}
-
 absl::StatusOr<v1::Job> JobManager::update(const v1::UpdateJobRequest& request) {
-  std::unique_lock<std::mutex> hold(mutex_);
-  await(hold, job_id(request.job().name()));
   const std::string key = request_key("update", request.job().name(), request.request_id());
   v1::Job first;
   auto answered = replayed(key, first);
+  std::unique_lock<std::mutex> hold(mutex_);
+  if (await(hold, job_id(request.job().name()), key)) answered = replayed(key, first);
   if (!answered.ok()) return answered.status();
   if (*answered) return first;
   std::vector<Violation> found;
@@ -160,11 +159,10 @@ absl::StatusOr<v1::Job> JobManager::update(const v1::UpdateJobRequest& request) 
   if (absl::Status status = check_move(**record, scheduling.queue()); !status.ok()) return status;
   draft.touch();
   const uint64_t limit = scheduling.time_limit_seconds();
-  const bool used_up = limit > 0 && run_seconds(**record) >= static_cast<double>(limit);
+  const bool used_up = limit > 0 && run_seconds(goodput_of(**record, timeline_.now())) >= static_cast<double>(limit);
   if (used_up && draft.job().state() == v1::Job::QUEUED) end_at_time_limit(draft);  // One that runs is seen to.
   draft.set_answer(key);
-  if (absl::Status status = commit(draft); !status.ok()) return status;
-  return draft.job();
+  return commit_unlocked(hold, std::move(draft), key);
 }
 
 // A job that has devices takes them along into another queue.

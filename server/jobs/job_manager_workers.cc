@@ -1,14 +1,18 @@
 // What workers say, and what they are told.
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "common/errors.h"
 #include "server/cluster/times.h"
 #include "server/jobs/assignments.h"
+#include "server/jobs/conditions.h"
 #include "server/jobs/epoch.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/progress.h"
 #include "server/jobs/receipts.h"
+#include "server/jobs/traces.h"
 #include "server/jobs/transitions.h"
 
 namespace telar::server::jobs {
@@ -40,6 +44,27 @@ absl::Status check_registration(const v1::RegisterNodeRequest& request) {
     }
   }
   return found.empty() ? absl::OkStatus() : invalid(found);
+}
+
+void take_event(Draft& draft, uint32_t number, const v1::RankEvent& event) {
+  RankRecord& rank = *draft.record().mutable_ranks(static_cast<int>(number));
+  if (event.has_failure()) {
+    rank.set_failure_class(event.failure().failure_class());
+    rank.set_failure_message(event.failure().message());
+  }
+  if (event.has_finished()) {
+    rank.set_interrupted(event.finished().interrupted());
+    rank.set_finished(!event.finished().interrupted());
+  }
+  if (event.has_log_lost()) {
+    rank.set_log_lost_bytes(rank.log_lost_bytes() + event.log_lost().bytes());
+    set_log_gap(draft, draft.job().epoch(), number, "no room on its node's disk: ", rank.log_lost_bytes());
+  }
+  fold_memory(draft.record(), number, event);
+  if (number == 0) fold_event(draft.record(), event);
+  if (event.has_trace()) return note_trace(draft, number, event.trace());  // Of a thousand ranks; the job counts them.
+  // Every rank takes the same steps; one account of them is enough.
+  if (number == 0 || !event.has_step()) draft.report(number, event);
 }
 
 }  // namespace
@@ -81,8 +106,9 @@ void JobManager::observe_node(Draft& draft, const v1::HeartbeatRequest& request)
   const auto told = stops_.find(id);
   bool told_to_stop = false;
   const auto grace = stop_grace(draft.record(), options_.stop_grace);
-  // Two clocks: the wall's may be set back, and of the other one nothing is left after a restart of the coordinator.
-  bool grace_over = ending(draft.job().state()) && draft.now() >= cluster::to_wall(draft.record().stop_time()) + grace;
+  // Two ways to tell: the first holds over a restart of the coordinator, the second whatever happened meanwhile.
+  bool grace_over =
+      ending(draft.job().state()) && draft.moment() >= cluster::to_wall(draft.record().stop_time()) + grace;
   if (told != stops_.end() && told->second.epoch == draft.job().epoch()) {
     const auto at = told->second.at.find(request.node());
     told_to_stop = at != told->second.at.end();
@@ -95,7 +121,7 @@ void JobManager::observe_node(Draft& draft, const v1::HeartbeatRequest& request)
              one.rank() == static_cast<uint32_t>(rank);
     });
     if (status == request.ranks().end()) {
-      observe_absence(draft, static_cast<uint32_t>(rank));
+      observe_absence(draft, static_cast<uint32_t>(rank), request.leave() == v1::HeartbeatRequest::GONE);
     } else {
       observe(draft, *status, told_to_stop, grace_over);
     }
@@ -114,11 +140,25 @@ absl::Status JobManager::heartbeat(const v1::HeartbeatRequest& request) {
       !status.ok()) {
     return status;
   }
+  if (request.leave() != v1::HeartbeatRequest::LEAVE_UNSPECIFIED && !cluster_.leaving(request.node())) {
+    cluster_.leave(request.node(), request.registration(), /*gone=*/false);
+    changes_.notify();
+  }
   if (heard_.insert(request.node()).second) changes_.notify();  // Its devices may be given out from now on.
   if (absl::Status status = observe_devices(request); !status.ok()) return status;
+  const absl::Status observed = observe_ranks(hold, request);
+  if (observed.ok() && request.leave() == v1::HeartbeatRequest::GONE) {
+    spdlog::info("node {}: its worker said goodbye", request.node());
+    cluster_.leave(request.node(), request.registration(), /*gone=*/true);
+    changes_.notify();
+  }
+  return observed;
+}
+
+absl::Status JobManager::observe_ranks(std::unique_lock<std::mutex>& hold, const v1::HeartbeatRequest& request) {
   const auto here = placed_on_.find(request.node());
   if (here == placed_on_.end()) return absl::OkStatus();
-  std::vector<std::shared_ptr<Pending>> changes;
+  AllPending changes;
   absl::Status refused;
   for (const std::string& id : here->second) {
     Draft draft = draft_of(id);
@@ -159,6 +199,7 @@ v1::HeartbeatResponse JobManager::assignments(const std::string& node) {
     }
   }
   add_flight_wishes(node, response);
+  add_trace_wishes(node, response);
   return response;
 }
 
@@ -229,20 +270,7 @@ absl::StatusOr<v1::ReportEventsResponse> JobManager::report_events(const v1::Rep
 
   Draft draft = draft_of(id);
   for (uint64_t line = *next; line < end; ++line) {
-    const v1::RankEvent& event = request.events(static_cast<int>(line - request.first_line()));
-    RankRecord& rank = *draft.record().mutable_ranks(static_cast<int>(request.rank()));
-    if (event.has_failure()) {
-      rank.set_failure_class(event.failure().failure_class());
-      rank.set_failure_message(event.failure().message());
-    }
-    if (event.has_finished()) {
-      rank.set_interrupted(event.finished().interrupted());
-      rank.set_finished(!event.finished().interrupted());
-    }
-    fold_memory(draft.record(), request.rank(), event);
-    if (request.rank() == 0) fold_event(draft.record(), event);
-    // Every rank takes the same steps; one account of them is enough.
-    if (request.rank() == 0 || !event.has_step()) draft.report(request.rank(), event);
+    take_event(draft, request.rank(), request.events(static_cast<int>(line - request.first_line())));
   }
   draft.set_stream({request.epoch(), request.rank(), end});
   if (absl::Status status = commit_unlocked(hold, std::move(draft)).status(); !status.ok()) return status;
@@ -295,8 +323,7 @@ absl::Status JobManager::commit_checkpoint(const std::string& job, uint64_t epoc
   return commit_unlocked(hold, std::move(draft)).status();
 }
 
-absl::StatusOr<std::optional<JobManager::Commit>> JobManager::last_commit(const std::string& job,
-                                                                          uint64_t epoch) const {
+absl::StatusOr<std::optional<Commit>> JobManager::last_commit(const std::string& job, uint64_t epoch) const {
   std::lock_guard<std::mutex> hold(mutex_);
   auto record = find_saving(job, epoch);
   if (!record.ok()) return record.status();

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/clock.h"
 #include "server/jobs/queue.h"
 #include "telar/v1/jobs.pb.h"
 
@@ -50,13 +51,34 @@ struct EventPage {
   bool complete = false;  // The job is terminal, and these are its last events.
 };
 
+// The last checkpoint of a job that may be published.
+struct Commit {
+  uint64_t epoch = 0;
+  uint64_t step = 0;
+};
+
+// Who was told to stop an epoch.
+struct StopTold {
+  uint64_t epoch = 0;
+  std::map<std::string, Clock::Steady> at;  // Node -> when an answer first said STOP.
+};
+
+// What figures are made of, of a job that is not terminal.
+struct LiveJob {
+  std::string id, name, model;
+  v1::Job::State state = v1::Job::STATE_UNSPECIFIED;
+  v1::ResourceSpec::Kind kind = v1::ResourceSpec::KIND_UNSPECIFIED;
+  uint32_t data = 0, tensor = 0, pipeline = 0;  // As it runs, or would.
+  uint64_t step = 0;
+  v1::Goodput goodput;
+  double straggler_ratio = 0;  // The largest own time of a rank over the gang's median; 0: not known.
+  v1::JobForecast forecast;    // Empty: none yet.
+};
+
 // All jobs, for whoever counts.
 struct Census {
   std::map<v1::Job::State, uint64_t> states;
-  std::vector<v1::Job> live;  // Not terminal.
-  std::vector<std::string> metrics_addresses;
-  // By name of a live job: the largest own time of a rank over the gang's median, where it is known.
-  std::map<std::string, double> straggler_ratios;
+  std::vector<LiveJob> live;
 };
 
 }  // namespace telar::server::jobs

@@ -69,8 +69,9 @@ std::vector<std::string> missing_receipts(const JobRecord& record) {
   return {missing.begin(), missing.end()};
 }
 
-bool receipts_overdue(const JobRecord& record, Clock::Wall now, std::chrono::milliseconds longest) {
-  return record.has_gone_time() && now >= cluster::to_wall(record.gone_time()) + longest;
+bool receipts_overdue(const JobRecord& record, const Timeline& time, std::chrono::milliseconds longest) {
+  if (!record.has_gone_time()) return false;
+  return time.now() >= std::max(cluster::to_wall(record.gone_time()), time.opened()) + longest;
 }
 
 void give_up_receipts(Draft& draft) {

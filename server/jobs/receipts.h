@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/jobs/draft.h"
+#include "server/jobs/timeline.h"
 #include "telar/v1/cluster.pb.h"
 
 namespace telar::server::jobs {
@@ -20,8 +21,8 @@ void waive_receipt(Draft& draft, const std::string& node);
 bool has_receipt(const JobRecord& record, const std::string& node);
 // The nodes of the epoch whose receipt is missing; those that are LOST owe none.
 std::vector<std::string> missing_receipts(const JobRecord& record);
-// Every rank is over since `longest`, and receipts are missing.
-bool receipts_overdue(const JobRecord& record, Clock::Wall now, std::chrono::milliseconds longest);
+// Every rank is over since `longest`, and we are there to hear of it since `longest`, too.
+bool receipts_overdue(const JobRecord& record, const Timeline& time, std::chrono::milliseconds longest);
 // Does without: each of those nodes counts as one on which something is left.
 void give_up_receipts(Draft& draft);
 

@@ -24,6 +24,11 @@ inline absl::Status terminal_error(const v1::Job& job, const char* what) {
                             "; only a job that is not over can be ", what));
 }
 
+inline absl::Status unknown_node(const std::string& name) {
+  return error(absl::StatusCode::kNotFound, "NODE_NOT_FOUND",
+               absl::StrCat("node '", name, "' is not known; `telar nodes` lists those that are"));
+}
+
 // A name that is none of the queues is a violation of `field`; in admission_scheduling.cc.
 void check_queue(const std::string& name, const std::vector<QueueConfig>& queues, const std::string& field,
                  std::vector<Violation>& found);

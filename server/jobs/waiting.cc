@@ -225,7 +225,7 @@ std::optional<Waiting> Explainer::explain(const Waiter& waiter, const Request& r
     earliest = view_.result.reservations[static_cast<size_t>(refusal.reservation)].start;
   }
   if (earliest && waiting.reason() != Waiting::NODES) {
-    *waiting.mutable_earliest_start() = cluster::to_timestamp(*earliest);
+    *waiting.mutable_earliest_start() = cluster::to_timestamp(*earliest - view_.ahead);
   }
   return waiting;
 }

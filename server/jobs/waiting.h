@@ -15,9 +15,10 @@ namespace telar::server::jobs {
 
 // What a round saw and decided.
 struct RoundView {
-  Clock::Wall now;
-  cluster::Inventory inventory;  // With what it gave out.
-  std::vector<Holder> holders;   // As it began.
+  Clock::Wall now;                 // On the Timeline, as are all times in here.
+  Clock::Wall::duration ahead{0};  // Of what people are shown.
+  cluster::Inventory inventory;    // With what it gave out.
+  std::vector<Holder> holders;     // As it began.
   std::vector<QueueConfig> queues;
   std::set<uint64_t> backing_off;  // Orders.
   RoundResult result;

@@ -104,6 +104,7 @@ grpc::Status ClusterService::Heartbeat(grpc::ServerContext* context, Stream* str
     const CallTimer timer(metrics_, "Heartbeat");
     if (absl::Status status = admitted(); !status.ok()) return to_grpc(status);
     if (absl::Status status = session.handle(request); !status.ok()) return to_grpc(status);
+    if (request.leave() == v1::HeartbeatRequest::GONE) return grpc::Status::OK;
   } while (stream->Read(&request));
   return grpc::Status::OK;
 }
@@ -141,6 +142,15 @@ grpc::Status RendezvousService::GetKeys(grpc::ServerContext* context, const v1::
                                  deadline, [context] { return context->IsCancelled(); });
   if (!values.ok()) return to_grpc(values.status());
   for (std::string& value : *values) response->add_values(std::move(value));
+  return grpc::Status::OK;
+}
+
+grpc::Status RendezvousService::ReadClock(grpc::ServerContext*, const v1::ReadClockRequest*,
+                                          v1::ReadClockResponse* response) {
+  const auto now = [this] { return std::chrono::duration<double>(clock_.now().time_since_epoch()).count(); };
+  response->set_received_seconds(now());
+  response->set_clock(clock_name_);
+  response->set_replied_seconds(now());
   return grpc::Status::OK;
 }
 

@@ -1,6 +1,10 @@
 // telar.v1.Cluster, telar.v1.Rendezvous and telar.v1.Checkpoints: what workers and ranks call.
 #pragma once
 
+#include <string>
+
+#include "common/clock.h"
+#include "common/process.h"
 #include "server/auth/guard.h"
 #include "server/jobs/job_manager.h"
 #include "server/rpc/metrics.h"
@@ -41,10 +45,14 @@ class RendezvousService final : public v1::Rendezvous::Service {
                       v1::PutKeyResponse* response) override;
   grpc::Status GetKeys(grpc::ServerContext* context, const v1::GetKeysRequest* request,
                        v1::GetKeysResponse* response) override;
+  grpc::Status ReadClock(grpc::ServerContext* context, const v1::ReadClockRequest* request,
+                         v1::ReadClockResponse* response) override;
 
  private:
   Rendezvous* const rendezvous_;
   Metrics* const metrics_;
+  const RealClock clock_;
+  const std::string clock_name_ = uuid4();  // Of this process's clock.
 };
 
 class CheckpointsService final : public v1::Checkpoints::Service {

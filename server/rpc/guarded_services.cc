@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/errors.h"
 
@@ -17,6 +18,9 @@ using auth::Caller;
 using auth::Guard;
 using grpc::ServerContext;
 using grpc::Status;
+using grpc::internal::RpcMethod;
+using Lite = grpc::protobuf::MessageLite;
+using Method = grpc::internal::RpcServiceMethod;
 
 std::string text(grpc::string_ref one) { return std::string(one.data(), one.size()); }
 
@@ -51,31 +55,6 @@ Status enter(Guard* guard, const char* method, ServerContext* context, const goo
   return status;
 }
 
-template <typename Service, typename Request, typename Response>
-Status unary(Guard* guard, const char* method, Service* inner,
-             Status (Service::*call)(ServerContext*, const Request*, Response*), ServerContext* context,
-             const Request* request, Response* response) {
-  return enter(guard, method, context, request, {}, [&](auth::Visit& visit) {
-    const Status status = (inner->*call)(context, request, response);
-    if constexpr (std::is_same_v<Response, v1::Job>) {
-      if (status.ok() && !response->name().empty()) visit.set_resource(response->name());
-    } else if constexpr (std::is_same_v<Response, v1::CreateJobArrayResponse>) {
-      const bool made = status.ok() && !response->jobs().empty() && !response->jobs(0).array().empty();
-      if (made) visit.set_resource(response->jobs(0).array());
-    }
-    return status;
-  });
-}
-
-template <typename Service, typename Request, typename Response>
-Status server_stream(Guard* guard, const char* method, Service* inner,
-                     Status (Service::*call)(ServerContext*, const Request*, grpc::ServerWriter<Response>*),
-                     ServerContext* context, const Request* request, grpc::ServerWriter<Response>* writer) {
-  return enter(
-      guard, method, context, request, [context] { context->TryCancel(); },
-      [&](auth::Visit&) { return (inner->*call)(context, request, writer); });
-}
-
 // Of all projects: those that the caller may view. A page may so have fewer jobs than was asked for.
 void keep_visible(const Caller& caller, v1::ListJobsResponse& response) {
   if (caller.kind != Caller::Kind::kPerson) return;
@@ -87,134 +66,117 @@ void keep_visible(const Caller& caller, v1::ListJobsResponse& response) {
   response.mutable_jobs()->Swap(kept.mutable_jobs());
 }
 
+// What the answer tells of the call: what was made, for the audit log, and what the caller may not see goes.
+template <typename Response>
+void look_at(auth::Visit& visit, Response& response) {
+  if constexpr (std::is_same_v<Response, v1::Job>) {
+    if (!response.name().empty()) visit.set_resource(response.name());
+  } else if constexpr (std::is_same_v<Response, v1::CreateJobArrayResponse>) {
+    const bool made = !response.jobs().empty() && !response.jobs(0).array().empty();
+    if (made) visit.set_resource(response.jobs(0).array());
+  } else if constexpr (std::is_same_v<Response, v1::ListJobsResponse>) {
+    keep_visible(visit.caller(), response);
+  }
+}
+
 }  // namespace
 
-Status GuardedJobs::ListJobs(ServerContext* context, const v1::ListJobsRequest* request,
-                             v1::ListJobsResponse* response) {
-  return enter(guard_, "telar.v1.Jobs/ListJobs", context, request, {}, [&](auth::Visit& visit) {
-    const Status status = inner_->ListJobs(context, request, response);
-    if (status.ok()) keep_visible(visit.caller(), *response);
-    return status;
-  });
+template <typename Contract>
+const char* Guarded<Contract>::path_of(const char* name) {
+  return paths_.emplace_back(absl::StrCat("/", Contract::service_full_name(), "/", name)).c_str();
 }
 
-Status GuardedJobs::WatchJob(ServerContext* context, const v1::WatchJobRequest* request,
-                             grpc::ServerWriter<v1::WatchJobResponse>* writer) {
-  return server_stream(guard_, "telar.v1.Jobs/WatchJob", inner_, &v1::Jobs::Service::WatchJob, context, request,
-                       writer);
+template <typename Contract>
+template <typename Request, typename Response>
+void Guarded<Contract>::unary(const char* name, Status (Inner::*method)(ServerContext*, const Request*, Response*)) {
+  using Handler = grpc::internal::RpcMethodHandler<Inner, Request, Response, Lite, Lite>;
+  const char* const path = path_of(name);
+  const auto call = [this, path, method](Inner* inner, ServerContext* context, const Request* request,
+                                         Response* response) {
+    return enter(guard_, path + 1, context, request, {}, [&](auth::Visit& visit) {
+      const Status status = (inner->*method)(context, request, response);
+      if (status.ok()) look_at(visit, *response);
+      return status;
+    });
+  };
+  AddMethod(new Method(path, RpcMethod::NORMAL_RPC, new Handler(call, inner_)));
 }
 
-Status GuardedJobs::ReadLog(ServerContext* context, const v1::ReadLogRequest* request,
-                            grpc::ServerWriter<v1::LogChunk>* writer) {
-  return server_stream(guard_, "telar.v1.Jobs/ReadLog", inner_, &v1::Jobs::Service::ReadLog, context, request, writer);
+template <typename Contract>
+template <typename Request, typename Response>
+void Guarded<Contract>::server_stream(const char* name, Status (Inner::*method)(ServerContext*, const Request*,
+                                                                                grpc::ServerWriter<Response>*)) {
+  const char* const path = path_of(name);
+  const auto call = [this, path, method](Inner* inner, ServerContext* context, const Request* request,
+                                         grpc::ServerWriter<Response>* writer) {
+    return enter(
+        guard_, path + 1, context, request, [context] { context->TryCancel(); },
+        [&](auth::Visit&) { return (inner->*method)(context, request, writer); });
+  };
+  AddMethod(new Method(path, RpcMethod::SERVER_STREAMING,
+                       new grpc::internal::ServerStreamingHandler<Inner, Request, Response>(call, inner_)));
 }
 
-Status GuardedCluster::Heartbeat(ServerContext* context,
-                                 grpc::ServerReaderWriter<v1::HeartbeatResponse, v1::HeartbeatRequest>* stream) {
-  return enter(guard_, "telar.v1.Cluster/Heartbeat", context, nullptr, {},
-               [&](auth::Visit&) { return inner_->Heartbeat(context, stream); });
+template <typename Contract>
+template <typename Request, typename Response>
+void Guarded<Contract>::both_stream(const char* name,
+                                    Status (Inner::*method)(ServerContext*,
+                                                            grpc::ServerReaderWriter<Response, Request>*)) {
+  const char* const path = path_of(name);
+  const auto call = [this, path, method](Inner* inner, ServerContext* context,
+                                         grpc::ServerReaderWriter<Response, Request>* stream) {
+    return enter(guard_, path + 1, context, nullptr, {},
+                 [&](auth::Visit&) { return (inner->*method)(context, stream); });
+  };
+  AddMethod(new Method(path, RpcMethod::BIDI_STREAMING,
+                       new grpc::internal::BidiStreamingHandler<Inner, Request, Response>(call, inner_)));
 }
 
-Status GuardedJobs::CreateJob(ServerContext* context, const v1::CreateJobRequest* request, v1::Job* job) {
-  return unary(guard_, "telar.v1.Jobs/CreateJob", inner_, &v1::Jobs::Service::CreateJob, context, request, job);
+template <>
+Guarded<v1::Jobs>::Guarded(Guard* guard, Inner* inner) : guard_(guard), inner_(inner) {
+  unary("CreateJob", &Inner::CreateJob);
+  unary("GetJob", &Inner::GetJob);
+  unary("ListJobs", &Inner::ListJobs);
+  unary("CancelJob", &Inner::CancelJob);
+  unary("CreateJobArray", &Inner::CreateJobArray);
+  unary("UpdateJob", &Inner::UpdateJob);
+  unary("ListQueues", &Inner::ListQueues);
+  server_stream("WatchJob", &Inner::WatchJob);
+  server_stream("ReadLog", &Inner::ReadLog);
+  unary("TraceJob", &Inner::TraceJob);
+  server_stream("ReadTrace", &Inner::ReadTrace);
+  unary("ListNodes", &Inner::ListNodes);
+  unary("GetVersion", &Inner::GetVersion);
 }
 
-Status GuardedJobs::GetJob(ServerContext* context, const v1::GetJobRequest* request, v1::Job* job) {
-  return unary(guard_, "telar.v1.Jobs/GetJob", inner_, &v1::Jobs::Service::GetJob, context, request, job);
+template <>
+Guarded<v1::Nodes>::Guarded(Guard* guard, Inner* inner) : guard_(guard), inner_(inner) {
+  unary("CordonNode", &Inner::CordonNode);
+  unary("UncordonNode", &Inner::UncordonNode);
+  unary("DrainNode", &Inner::DrainNode);
+  unary("ReleaseDevice", &Inner::ReleaseDevice);
 }
 
-Status GuardedJobs::CancelJob(ServerContext* context, const v1::CancelJobRequest* request, v1::Job* job) {
-  return unary(guard_, "telar.v1.Jobs/CancelJob", inner_, &v1::Jobs::Service::CancelJob, context, request, job);
+template <>
+Guarded<v1::Cluster>::Guarded(Guard* guard, Inner* inner) : guard_(guard), inner_(inner) {
+  unary("RegisterNode", &Inner::RegisterNode);
+  both_stream("Heartbeat", &Inner::Heartbeat);
+  unary("AppendLog", &Inner::AppendLog);
+  unary("ReportEvents", &Inner::ReportEvents);
+  unary("ReportFlight", &Inner::ReportFlight);
 }
 
-Status GuardedJobs::CreateJobArray(ServerContext* context, const v1::CreateJobArrayRequest* request,
-                                   v1::CreateJobArrayResponse* response) {
-  return unary(guard_, "telar.v1.Jobs/CreateJobArray", inner_, &v1::Jobs::Service::CreateJobArray, context, request,
-               response);
+template <>
+Guarded<v1::Rendezvous>::Guarded(Guard* guard, Inner* inner) : guard_(guard), inner_(inner) {
+  unary("PutKey", &Inner::PutKey);
+  unary("GetKeys", &Inner::GetKeys);
+  unary("ReadClock", &Inner::ReadClock);
 }
 
-Status GuardedJobs::UpdateJob(ServerContext* context, const v1::UpdateJobRequest* request, v1::Job* job) {
-  return unary(guard_, "telar.v1.Jobs/UpdateJob", inner_, &v1::Jobs::Service::UpdateJob, context, request, job);
-}
-
-Status GuardedJobs::ListQueues(ServerContext* context, const v1::ListQueuesRequest* request,
-                               v1::ListQueuesResponse* response) {
-  return unary(guard_, "telar.v1.Jobs/ListQueues", inner_, &v1::Jobs::Service::ListQueues, context, request, response);
-}
-
-Status GuardedJobs::ListNodes(ServerContext* context, const v1::ListNodesRequest* request,
-                              v1::ListNodesResponse* response) {
-  return unary(guard_, "telar.v1.Jobs/ListNodes", inner_, &v1::Jobs::Service::ListNodes, context, request, response);
-}
-
-Status GuardedJobs::GetVersion(ServerContext* context, const v1::GetVersionRequest* request, v1::Version* response) {
-  return unary(guard_, "telar.v1.Jobs/GetVersion", inner_, &v1::Jobs::Service::GetVersion, context, request, response);
-}
-
-Status GuardedNodes::CordonNode(ServerContext* context, const v1::CordonNodeRequest* request, v1::Node* node) {
-  return unary(guard_, "telar.v1.Nodes/CordonNode", inner_, &v1::Nodes::Service::CordonNode, context, request, node);
-}
-
-Status GuardedNodes::UncordonNode(ServerContext* context, const v1::UncordonNodeRequest* request, v1::Node* node) {
-  return unary(guard_, "telar.v1.Nodes/UncordonNode", inner_, &v1::Nodes::Service::UncordonNode, context, request,
-               node);
-}
-
-Status GuardedNodes::DrainNode(ServerContext* context, const v1::DrainNodeRequest* request, v1::Node* node) {
-  return unary(guard_, "telar.v1.Nodes/DrainNode", inner_, &v1::Nodes::Service::DrainNode, context, request, node);
-}
-
-Status GuardedNodes::ReleaseDevice(ServerContext* context, const v1::ReleaseDeviceRequest* request, v1::Node* node) {
-  return unary(guard_, "telar.v1.Nodes/ReleaseDevice", inner_, &v1::Nodes::Service::ReleaseDevice, context, request,
-               node);
-}
-
-Status GuardedCluster::RegisterNode(ServerContext* context, const v1::RegisterNodeRequest* request,
-                                    v1::RegisterNodeResponse* response) {
-  return unary(guard_, "telar.v1.Cluster/RegisterNode", inner_, &v1::Cluster::Service::RegisterNode, context, request,
-               response);
-}
-
-Status GuardedCluster::AppendLog(ServerContext* context, const v1::AppendLogRequest* request,
-                                 v1::AppendLogResponse* response) {
-  return unary(guard_, "telar.v1.Cluster/AppendLog", inner_, &v1::Cluster::Service::AppendLog, context, request,
-               response);
-}
-
-Status GuardedCluster::ReportEvents(ServerContext* context, const v1::ReportEventsRequest* request,
-                                    v1::ReportEventsResponse* response) {
-  return unary(guard_, "telar.v1.Cluster/ReportEvents", inner_, &v1::Cluster::Service::ReportEvents, context, request,
-               response);
-}
-
-Status GuardedCluster::ReportFlight(ServerContext* context, const v1::ReportFlightRequest* request,
-                                    v1::ReportFlightResponse* response) {
-  return unary(guard_, "telar.v1.Cluster/ReportFlight", inner_, &v1::Cluster::Service::ReportFlight, context, request,
-               response);
-}
-
-Status GuardedRendezvous::PutKey(ServerContext* context, const v1::PutKeyRequest* request,
-                                 v1::PutKeyResponse* response) {
-  return unary(guard_, "telar.v1.Rendezvous/PutKey", inner_, &v1::Rendezvous::Service::PutKey, context, request,
-               response);
-}
-
-Status GuardedRendezvous::GetKeys(ServerContext* context, const v1::GetKeysRequest* request,
-                                  v1::GetKeysResponse* response) {
-  return unary(guard_, "telar.v1.Rendezvous/GetKeys", inner_, &v1::Rendezvous::Service::GetKeys, context, request,
-               response);
-}
-
-Status GuardedCheckpoints::CommitCheckpoint(ServerContext* context, const v1::CommitCheckpointRequest* request,
-                                            v1::CommitCheckpointResponse* response) {
-  return unary(guard_, "telar.v1.Checkpoints/CommitCheckpoint", inner_, &v1::Checkpoints::Service::CommitCheckpoint,
-               context, request, response);
-}
-
-Status GuardedCheckpoints::LastCommit(ServerContext* context, const v1::LastCommitRequest* request,
-                                      v1::LastCommitResponse* response) {
-  return unary(guard_, "telar.v1.Checkpoints/LastCommit", inner_, &v1::Checkpoints::Service::LastCommit, context,
-               request, response);
+template <>
+Guarded<v1::Checkpoints>::Guarded(Guard* guard, Inner* inner) : guard_(guard), inner_(inner) {
+  unary("CommitCheckpoint", &Inner::CommitCheckpoint);
+  unary("LastCommit", &Inner::LastCommit);
 }
 
 }  // namespace telar::server::rpc

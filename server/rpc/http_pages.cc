@@ -16,7 +16,7 @@ void add_pages(HttpServer& server, const jobs::JobManager& manager, Metrics& met
     return HttpResponse{200, "text/plain; version=0.0.4; charset=utf-8", metrics.render(manager)};
   });
   server.handle("/sd/workers", [&manager] {
-    return HttpResponse{200, "application/json", worker_targets(manager.census().metrics_addresses)};
+    return HttpResponse{200, "application/json", worker_targets(manager.metrics_addresses())};
   });
   server.handle("/healthz", [&rounds] { return answer_of(rounds.check(), "ok\n"); });
   server.handle("/readyz", [&rounds] { return answer_of(rounds.check(), "ready\n"); });

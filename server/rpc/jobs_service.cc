@@ -8,6 +8,7 @@
 #include "common/version.h"
 #include "server/auth/caller.h"
 #include "server/jobs/elastic.h"
+#include "server/jobs/trace_file.h"
 #include "server/jobs/transitions.h"
 #include "server/rpc/answer.h"
 
@@ -16,6 +17,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kClientLook(250);  // How long a client that went away may go unnoticed.
 constexpr int kEventsAPage = 256;
+constexpr size_t kTracePiece = 256 << 10;
 
 // When a stream sends a heartbeat: at its start, and after each silence.
 class Pulse {
@@ -62,6 +64,26 @@ absl::Status check_log_request(const v1::ReadLogRequest& request, const v1::Job&
   return found.empty() ? absl::OkStatus() : invalid(found);
 }
 
+// Of what has few entries, in the order of their names. The token is the last name of the page before: what comes and
+// goes in between disturbs nothing.
+template <typename Entry, typename Request>
+absl::Status page_of(std::vector<Entry> all, const Request& request, google::protobuf::RepeatedPtrField<Entry>& page,
+                     std::string& next) {
+  if (request.page_size() < 0) {
+    return invalid(
+        {{"page_size", absl::StrCat(request.page_size(), " must not be negative; 0 means all that are left")}});
+  }
+  for (Entry& one : all) {
+    if (one.name() <= request.page_token()) continue;
+    if (request.page_size() > 0 && page.size() == request.page_size()) {
+      next = page.rbegin()->name();
+      break;
+    }
+    *page.Add() = std::move(one);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 grpc::Status JobsService::CreateJob(grpc::ServerContext*, const v1::CreateJobRequest* request, v1::Job* job) {
@@ -96,11 +118,11 @@ grpc::Status JobsService::UpdateJob(grpc::ServerContext*, const v1::UpdateJobReq
   return answer(manager_->update(*request), job);
 }
 
-grpc::Status JobsService::ListQueues(grpc::ServerContext*, const v1::ListQueuesRequest*,
+grpc::Status JobsService::ListQueues(grpc::ServerContext*, const v1::ListQueuesRequest* request,
                                      v1::ListQueuesResponse* response) {
   const CallTimer timer(metrics_, "ListQueues");
-  *response = manager_->queues();
-  return grpc::Status::OK;
+  return to_grpc(
+      page_of(manager_->queues(), *request, *response->mutable_queues(), *response->mutable_next_page_token()));
 }
 
 grpc::Status JobsService::WatchJob(grpc::ServerContext* context, const v1::WatchJobRequest* request,
@@ -172,23 +194,47 @@ grpc::Status JobsService::ReadLog(grpc::ServerContext* context, const v1::ReadLo
   return cancelled();
 }
 
+grpc::Status JobsService::TraceJob(grpc::ServerContext*, const v1::TraceJobRequest* request, v1::Job* job) {
+  const CallTimer timer(metrics_, "TraceJob");
+  return answer(manager_->trace(*request), job);
+}
+
+// A piece at a time from the disk to the caller: however many ranks there are, one piece is in memory.
+grpc::Status JobsService::ReadTrace(grpc::ServerContext* context, const v1::ReadTraceRequest* request,
+                                    grpc::ServerWriter<v1::TraceChunk>* writer) {
+  const auto job = manager_->get(request->name());
+  if (!job.ok()) return to_grpc(job.status());
+  bool any = false;
+  uint64_t offset = request->offset();
+  for (uint32_t rank = request->rank(); rank < jobs::most_ranks(job->spec()); ++rank, offset = 0) {
+    const auto file = jobs::TraceFile::open(job->run_dir(), rank, request->step());
+    if (absl::IsNotFound(file.status())) continue;  // It missed the step, or there is no such rank in this epoch.
+    if (!file.ok()) return to_grpc(file.status());
+    any = true;
+    v1::TraceChunk chunk;
+    chunk.set_rank(rank);
+    while (!chunk.last()) {
+      if (context->IsCancelled()) return cancelled();
+      auto data = file->read(offset, kTracePiece);
+      if (!data.ok()) return to_grpc(data.status());
+      chunk.set_offset(offset);
+      offset += data->size();
+      chunk.set_last(offset >= file->size());
+      chunk.set_data(*std::move(data));
+      if (!writer->Write(chunk)) return cancelled();
+    }
+  }
+  if (any || request->rank() > 0) return grpc::Status::OK;
+  return to_grpc(error(absl::StatusCode::kNotFound, "TRACE_NOT_FOUND",
+                       absl::StrCat("job '", job->name(), "': below ", job->run_dir(), " is no trace of step ",
+                                    request->step(), "; the coordinator must see the folder that workers write to")));
+}
+
 grpc::Status JobsService::ListNodes(grpc::ServerContext*, const v1::ListNodesRequest* request,
                                     v1::ListNodesResponse* response) {
   const CallTimer timer(metrics_, "ListNodes");
-  if (request->page_size() < 0) {
-    return to_grpc(invalid(
-        {{"page_size", absl::StrCat(request->page_size(), " must not be negative; 0 means all that are left")}}));
-  }
-  // The token is the last name of the page before: nodes that come and go in between disturb nothing.
-  for (v1::Node& node : manager_->nodes()) {
-    if (node.name() <= request->page_token()) continue;
-    if (request->page_size() > 0 && response->nodes_size() == request->page_size()) {
-      response->set_next_page_token(response->nodes(response->nodes_size() - 1).name());
-      break;
-    }
-    *response->add_nodes() = std::move(node);
-  }
-  return grpc::Status::OK;
+  return to_grpc(
+      page_of(manager_->nodes(), *request, *response->mutable_nodes(), *response->mutable_next_page_token()));
 }
 
 grpc::Status JobsService::GetVersion(grpc::ServerContext*, const v1::GetVersionRequest*, v1::Version* response) {

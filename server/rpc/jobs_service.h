@@ -29,6 +29,9 @@ class JobsService final : public v1::Jobs::Service {
                         grpc::ServerWriter<v1::WatchJobResponse>* writer) override;
   grpc::Status ReadLog(grpc::ServerContext* context, const v1::ReadLogRequest* request,
                        grpc::ServerWriter<v1::LogChunk>* writer) override;
+  grpc::Status TraceJob(grpc::ServerContext* context, const v1::TraceJobRequest* request, v1::Job* job) override;
+  grpc::Status ReadTrace(grpc::ServerContext* context, const v1::ReadTraceRequest* request,
+                         grpc::ServerWriter<v1::TraceChunk>* writer) override;
   grpc::Status ListNodes(grpc::ServerContext* context, const v1::ListNodesRequest* request,
                          v1::ListNodesResponse* response) override;
   grpc::Status GetVersion(grpc::ServerContext* context, const v1::GetVersionRequest* request,

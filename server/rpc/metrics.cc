@@ -48,25 +48,24 @@ void add_jobs(const jobs::Census& census, std::vector<MetricFamily>& out) {
   MetricFamily steps = gauge_family("telar_job_step", "Optimizer steps done by a live job");
   MetricFamily ratios = gauge_family(
       "telar_job_straggler_ratio", "Largest own time of a rank over its gang's median, of live jobs where it is known");
-  for (const auto& [name, ratio] : census.straggler_ratios) add(ratios, {{"job_id", jobs::job_id(name)}}, ratio);
-  for (const v1::Job& job : census.live) {
-    const std::string id = jobs::job_id(job.name());
-    const v1::ParallelSpec& parallel = job.spec().parallel();
-    const uint32_t replicas = job.data_parallel() > 0 ? job.data_parallel() : parallel.data();
+  for (const jobs::LiveJob& job : census.live) {
     add(info,
-        {{"job_id", id},
-         {"name", job.spec().name()},
-         {"model", job.spec().model().preset()},
-         {"devices", std::to_string(replicas * parallel.tensor() * parallel.pipeline())},
-         {"kind", jobs::kind_name(job.spec().resources().kind())},
-         {"dp", std::to_string(replicas)},
-         {"tp", std::to_string(parallel.tensor())},
-         {"pp", std::to_string(parallel.pipeline())}},
+        {{"job_id", job.id},
+         {"name", job.name},
+         {"model", job.model},
+         {"devices", std::to_string(job.data * job.tensor * job.pipeline)},
+         {"kind", jobs::kind_name(job.kind)},
+         {"dp", std::to_string(job.data)},
+         {"tp", std::to_string(job.tensor)},
+         {"pp", std::to_string(job.pipeline)}},
         1);
-    add(states, {{"job_id", id}, {"state", v1::Job::State_Name(job.state())}}, 1);
-    add(steps, {{"job_id", id}}, static_cast<double>(job.progress().step()));
-    const v1::Goodput& goodput = job.goodput();
-    const auto spent = [&](const char* kind, double seconds) { add(times, {{"job_id", id}, {"kind", kind}}, seconds); };
+    add(states, {{"job_id", job.id}, {"state", v1::Job::State_Name(job.state)}}, 1);
+    add(steps, {{"job_id", job.id}}, static_cast<double>(job.step));
+    if (job.straggler_ratio > 0) add(ratios, {{"job_id", job.id}}, job.straggler_ratio);
+    const v1::Goodput& goodput = job.goodput;
+    const auto spent = [&](const char* kind, double seconds) {
+      add(times, {{"job_id", job.id}, {"kind", kind}}, seconds);
+    };
     spent("queued", goodput.queued_seconds());
     spent("starting", goodput.starting_seconds());
     spent("productive", goodput.productive_seconds());
@@ -82,13 +81,10 @@ void add_jobs(const jobs::Census& census, std::vector<MetricFamily>& out) {
 void add_forecasts(const jobs::Census& census, std::vector<MetricFamily>& out) {
   MetricFamily bytes = gauge_family("telar_memory_forecast_bytes",
                                     "What a rank of a placed job should need, by class and place in the pipeline");
-  for (const v1::Job& job : census.live) {
-    for (const v1::StageMemory& stage : job.forecast().memory()) {
+  for (const jobs::LiveJob& job : census.live) {
+    for (const v1::StageMemory& stage : job.forecast.memory()) {
       for (const v1::MemoryUse& use : stage.classes()) {
-        add(bytes,
-            {{"job_id", jobs::job_id(job.name())},
-             {"pp", std::to_string(stage.pipeline_rank())},
-             {"class", use.memory_class()}},
+        add(bytes, {{"job_id", job.id}, {"pp", std::to_string(stage.pipeline_rank())}, {"class", use.memory_class()}},
             static_cast<double>(use.bytes()));
       }
     }
@@ -97,7 +93,8 @@ void add_forecasts(const jobs::Census& census, std::vector<MetricFamily>& out) {
 }
 
 void add_nodes(const std::vector<v1::Node>& nodes, std::vector<MetricFamily>& out) {
-  std::map<v1::Node::State, int> by_state = {{v1::Node::READY, 0}, {v1::Node::UNKNOWN, 0}, {v1::Node::LOST, 0}};
+  std::map<v1::Node::State, int> by_state = {
+      {v1::Node::READY, 0}, {v1::Node::UNKNOWN, 0}, {v1::Node::LOST, 0}, {v1::Node::OFFLINE, 0}};
   std::map<std::pair<v1::ResourceSpec::Kind, std::string>, int> devices;
   for (const auto kind : {v1::ResourceSpec::CPU, v1::ResourceSpec::GPU}) {
     for (const char* state : {"free", "used", "away", "quarantined"}) devices[{kind, state}] = 0;

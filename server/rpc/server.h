@@ -55,11 +55,11 @@ class Server {
   RendezvousService rendezvous_service_;
   CheckpointsService checkpoints_;
   // What gRPC calls: each of the above behind the guard.
-  GuardedJobs guarded_jobs_;
-  GuardedNodes guarded_nodes_;
-  GuardedCluster guarded_cluster_;
-  GuardedRendezvous guarded_rendezvous_;
-  GuardedCheckpoints guarded_checkpoints_;
+  Guarded<v1::Jobs> guarded_jobs_;
+  Guarded<v1::Nodes> guarded_nodes_;
+  Guarded<v1::Cluster> guarded_cluster_;
+  Guarded<v1::Rendezvous> guarded_rendezvous_;
+  Guarded<v1::Checkpoints> guarded_checkpoints_;
   std::string address_;
   std::unique_ptr<grpc::Server> server_;
 };

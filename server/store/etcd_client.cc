@@ -5,12 +5,14 @@
 #include <grpcpp/support/channel_arguments.h>
 
 #include <algorithm>
+#include <fstream>
 #include <thread>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/grpc_timers.h"
 #include "etcd/rpc.grpc.pb.h"
 
 namespace telar::server::store {
@@ -24,7 +26,9 @@ constexpr milliseconds kMostOfOneTry(1'000);  // Then another address is asked.
 constexpr milliseconds kRetryPause(50);
 constexpr int64_t kKeysAtOnce = 500;
 
-std::shared_ptr<grpc::Channel> dial_etcd(const std::string& endpoint) {
+std::shared_ptr<grpc::Channel> dial_etcd(const std::string& endpoint,
+                                         const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
+  GrpcTimers::keep_going();
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
@@ -32,7 +36,30 @@ std::shared_ptr<grpc::Channel> dial_etcd(const std::string& endpoint) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 3'000);
   arguments.SetMaxReceiveMessageSize(-1);
-  return grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(endpoint, credentials, arguments);
+}
+
+void prepare(grpc::ClientContext& context, EtcdClient::Steady until) {
+  const auto left = std::clamp<SteadyClock::duration>(until - SteadyClock::now(), milliseconds(1), kMostOfOneTry);
+  context.set_deadline(std::chrono::system_clock::now() + left);
+  // Else the call is over at once while there is no connection, and only a thread that waits in a call drives one on.
+  context.set_wait_for_ready(true);
+}
+
+// The token is refused, not the call.
+bool token_refused(const grpc::Status& status) {
+  const std::string& text = status.error_message();
+  return text.find("invalid auth token") != std::string::npos ||
+         text.find("revision of auth store is old") != std::string::npos;
+}
+
+absl::StatusOr<std::string> read_password(const std::string& path) {
+  std::ifstream file(path);
+  std::string password;
+  if (!std::getline(file, password) || password.empty()) {
+    return absl::PermissionDeniedError(absl::StrCat("--etcd-password-file: ", path, " has no password in it"));
+  }
+  return password;
 }
 
 // etcd refused for good: the same request would be refused again, and has had no effect.
@@ -56,9 +83,9 @@ bool definite(const grpc::Status& status) {
 }  // namespace
 
 struct EtcdClient::Member {
-  explicit Member(const std::string& endpoint) : Member(dial_etcd(endpoint)) {}
   explicit Member(const std::shared_ptr<grpc::Channel>& channel)
-      : kv(pb::KV::NewStub(channel)), lease(pb::Lease::NewStub(channel)) {}
+      : auth(pb::Auth::NewStub(channel)), kv(pb::KV::NewStub(channel)), lease(pb::Lease::NewStub(channel)) {}
+  const std::unique_ptr<pb::Auth::Stub> auth;
   const std::unique_ptr<pb::KV::Stub> kv;
   const std::unique_ptr<pb::Lease::Stub> lease;
 };
@@ -83,29 +110,70 @@ std::string end_of_prefix(std::string prefix) {
   return prefix;
 }
 
-EtcdClient::EtcdClient(std::vector<std::string> endpoints)
-    : name_(absl::StrCat("etcd://", absl::StrJoin(endpoints, ","))) {
-  for (const std::string& endpoint : endpoints) members_.push_back(std::make_unique<Member>(endpoint));
+EtcdClient::EtcdClient(std::vector<std::string> endpoints, EtcdAccess access)
+    : access_(std::move(access)), name_(absl::StrCat("etcd://", absl::StrJoin(endpoints, ","))) {
+  const auto credentials = access_.tls.any() ? channel_credentials(access_.tls) : grpc::InsecureChannelCredentials();
+  for (const std::string& endpoint : endpoints) {
+    members_.push_back(std::make_unique<Member>(dial_etcd(endpoint, credentials)));
+  }
 }
 
 EtcdClient::~EtcdClient() = default;
 
+absl::StatusOr<std::string> EtcdClient::token(Member& member, Steady until) {
+  if (access_.user.empty()) return "";
+  {
+    const std::lock_guard lock(mutex_);
+    if (!token_.empty()) return token_;
+  }
+  const auto password = read_password(access_.password_file);
+  if (!password.ok()) return password.status();
+  pb::AuthenticateRequest request;
+  request.set_name(access_.user);
+  request.set_password(*password);
+  grpc::ClientContext context;
+  prepare(context, until);
+  pb::AuthenticateResponse response;
+  const grpc::Status status = member.auth->Authenticate(&context, request, &response);
+  if (!status.ok()) return told(status, absl::StrCat("log in as --etcd-user ", access_.user));
+  const std::lock_guard lock(mutex_);
+  return token_ = response.token();
+}
+
+void EtcdClient::drop_token(const std::string& refused) {
+  const std::lock_guard lock(mutex_);
+  if (token_ == refused) token_.clear();  // Else another thread has a newer one by now.
+}
+
+absl::Status EtcdClient::told(const grpc::Status& status, const std::string& doing) const {
+  const std::string text = absl::StrCat("store ", name_, ": cannot ", doing, ": ", status.error_message());
+  if (definite(status)) return absl::Status(static_cast<absl::StatusCode>(status.error_code()), text);
+  return absl::UnavailableError(text);
+}
+
+template <typename Response, typename Call>
+absl::StatusOr<Response> EtcdClient::ask(Member& member, Steady until, const char* doing, Call call) {
+  for (bool again = false;; again = true) {
+    const auto token = this->token(member, until);
+    if (!token.ok()) return token.status();
+    grpc::ClientContext context;
+    prepare(context, until);
+    if (!token->empty()) context.AddMetadata("token", *token);
+    Response response;
+    const grpc::Status status = call(member, &context, &response);
+    if (status.ok()) return response;
+    if (token->empty() || again || !token_refused(status)) return told(status, doing);
+    drop_token(*token);
+  }
+}
+
 template <typename Response, typename Call>
 absl::StatusOr<Response> EtcdClient::attempt(Steady until, const char* doing, Call call) {
   const size_t index = current_.load();
-  const auto left = std::clamp<SteadyClock::duration>(until - SteadyClock::now(), milliseconds(1), kMostOfOneTry);
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + left);
-  // Else the call is over at once while there is no connection, and only a thread that waits in a call drives one on.
-  context.set_wait_for_ready(true);
-  Response response;
-  const grpc::Status status = call(*members_[index % members_.size()], &context, &response);
-  if (status.ok()) return response;
-  const std::string text = absl::StrCat("store ", name_, ": cannot ", doing, ": ", status.error_message());
-  if (definite(status)) return absl::Status(static_cast<absl::StatusCode>(status.error_code()), text);
+  auto response = ask<Response>(*members_[index % members_.size()], until, doing, call);
   size_t expected = index;
-  current_.compare_exchange_strong(expected, index + 1);
-  return absl::UnavailableError(text);
+  if (absl::IsUnavailable(response.status())) current_.compare_exchange_strong(expected, index + 1);
+  return response;
 }
 
 template <typename Response, typename Call>

@@ -1,17 +1,17 @@
-// Calls to etcd's v3 API, at whichever of its addresses answers.
-//
-// Without TLS: the addresses must be on loopback or in a network that one trusts. Safe to call from any thread.
+// Calls to etcd's v3 API, at whichever of its addresses answers. Safe to call from any thread.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "etcd/rpc.pb.h"
+#include "server/store/etcd_access.h"
 
 namespace telar::server::store {
 
@@ -25,7 +25,7 @@ class EtcdClient {
  public:
   using Steady = std::chrono::steady_clock::time_point;
 
-  explicit EtcdClient(std::vector<std::string> endpoints);
+  explicit EtcdClient(std::vector<std::string> endpoints, EtcdAccess access = {});
   ~EtcdClient();
 
   // Tries all addresses in turn until `until`. UNAVAILABLE: nobody answered, and a txn may have been done all the same.
@@ -51,10 +51,20 @@ class EtcdClient {
 
   template <typename Response, typename Call>
   absl::StatusOr<Response> attempt(Steady until, const char* doing, Call call);
+  // One call to one address, with a new token if need be. UNAVAILABLE: no answer came.
+  template <typename Response, typename Call>
+  absl::StatusOr<Response> ask(Member& member, Steady until, const char* doing, Call call);
+  // The one of before, or one that `member` gives now; empty without a user.
+  absl::StatusOr<std::string> token(Member& member, Steady until);
+  void drop_token(const std::string& refused);
+  absl::Status told(const grpc::Status& status, const std::string& doing) const;
   template <typename Response, typename Call>
   absl::StatusOr<Response> retry(Steady until, const char* doing, Call call);
 
+  const EtcdAccess access_;
   std::string name_;
+  std::mutex mutex_;
+  std::string token_;  // Guarded by mutex_; empty: none yet.
   std::vector<std::unique_ptr<Member>> members_;
   std::atomic<size_t> current_{0};
 };

@@ -15,6 +15,7 @@
 
 #include "common/errors.h"
 #include "telar/v1/jobs.grpc.pb.h"
+#include "tests/client/fake_traces.h"
 
 namespace telar::client {
 
@@ -39,6 +40,8 @@ class FakeJobsService final : public v1::Jobs::Service {
   std::vector<v1::WatchJobRequest> watches;
   std::vector<v1::ReadLogRequest> reads;
   std::vector<v1::ListJobsRequest> lists;
+  FakeTraces traces;
+  std::function<void(v1::Job&)> on_get;  // Changes the job before it is given.
   size_t page_size = 2;
 
   grpc::Status CreateJob(grpc::ServerContext*, const v1::CreateJobRequest* request, v1::Job* job) override {
@@ -60,6 +63,7 @@ class FakeJobsService final : public v1::Jobs::Service {
     const std::lock_guard lock(mutex);
     const auto found = jobs.find(request->name());
     if (found == jobs.end()) return {grpc::StatusCode::NOT_FOUND, "no job " + request->name()};
+    if (on_get) on_get(found->second);
     *job = found->second;
     return grpc::Status::OK;
   }
@@ -174,6 +178,18 @@ class FakeJobsService final : public v1::Jobs::Service {
     }
     if (request->follow()) hold(context, lock, [&] { writer->Write(v1::LogChunk()); });
     return grpc::Status::OK;
+  }
+
+  grpc::Status TraceJob(grpc::ServerContext*, const v1::TraceJobRequest* request, v1::Job* job) override {
+    const std::lock_guard lock(mutex);
+    *job = jobs.at(request->name());
+    const grpc::Status status = traces.want(*request, *job);
+    return status.ok() ? store(*job) : status;
+  }
+  grpc::Status ReadTrace(grpc::ServerContext*, const v1::ReadTraceRequest* request,
+                         grpc::ServerWriter<v1::TraceChunk>* writer) override {
+    const std::lock_guard lock(mutex);
+    return traces.send(*request, *writer, next_break());
   }
 
   grpc::Status ListNodes(grpc::ServerContext*, const v1::ListNodesRequest*, v1::ListNodesResponse* response) override {

@@ -40,9 +40,10 @@ def histogram(name, count, bounds, /, **labels):
 def coordinator_metrics(seconds):
     text = line("telar_build_info", 1, version="0.1.0", commit="abc", build_type="Release")
     text += "".join(line("telar_jobs", value, state=state) for state, value in (("RUNNING", 1), ("QUEUED", 0)))
-    text += line("telar_job_info", 1, job_id="k3x9q2ab", name="selftest")
+    text += line("telar_job_info", 1, job_id="k3x9q2ab", name="selftest", model="gpt2-124m", devices="2", kind="CPU", dp="1",
+                 tp="1", pp="2")
     text += line("telar_job_state", 1, job_id="k3x9q2ab", state="RUNNING")
-    text += line("telar_job_restarts_total", int(seconds / 4), reason="NODE_LOST")
+    text += line("telar_job_restarts_total", int(seconds), reason="NODE_LOST")
     text += line("telar_job_step", int(4 * seconds), job_id="k3x9q2ab") + line("telar_job_straggler_ratio", 1.05, job_id="k3x9q2ab")
     text += line("telar_job_time_seconds", 1 + seconds, job_id="k3x9q2ab", kind="productive")
     text += line("telar_job_hangs_total", int(seconds / 9), named="true") + line("telar_job_stragglers_total", int(seconds / 9))
@@ -50,7 +51,7 @@ def coordinator_metrics(seconds):
     text += line("telar_security_reload_failures_total", int(seconds / 9))
     text += line("telar_tls_certificate_expiry_timestamp_seconds", time.time() + 1e6)
     text += line("telar_log_missing_bytes_total", int(seconds))
-    text += line("telar_nodes", 1, state="READY") + line("telar_devices", 2, kind="CPU", state="busy")
+    text += line("telar_nodes", 1, state="READY") + line("telar_devices", 2, kind="CPU", state="used")
     text += histogram("telar_queue_wait_seconds", int(seconds), (0.1, 1, 10))
     text += histogram("telar_rpc_seconds", int(10 * seconds), (0.001, 0.01, 0.1), method="Heartbeat")
     text += line("telar_store_transactions_total", int(3 * seconds))
@@ -63,7 +64,7 @@ def worker_metrics(seconds):
     text = line("telar_build_info", 1, version="0.1.0", commit="abc", build_type="Release")
     text += line("telar_worker_connected", 1) + line("telar_worker_heartbeat_timestamp_seconds", now)
     text += line("telar_worker_ranks", 2, state="running")
-    text += line("telar_worker_rank_exits_total", int(seconds / 4), **{"class": "CRASH"})
+    text += line("telar_worker_rank_exits_total", int(seconds), **{"class": "CRASH"})
     text += line("telar_worker_log_lost_bytes_total", int(seconds)) + line("telar_device_used_bytes", 1e9, device="gpu:0")
     text += line("telar_device_faults_total", int(seconds / 9), device="gpu:0", code="xid-13")
     text += line("telar_telemetry_stale", 0) + line("telar_probe_restarts_total", int(seconds / 9))
@@ -89,7 +90,7 @@ def worker_metrics(seconds):
         text += histogram("telar_step_seconds", int(4 * seconds), (0.1, 0.2, 0.4), **rank)
         text += "".join(line("telar_memory_bytes", 1e6, **{"class": name}, **rank) for name in ("weights", "activations"))
         text += "".join(line("telar_step_phase_seconds_total", seconds / 3, phase=phase, **rank)
-                        for phase in ("forward_backward", "grad_comm_exposed", "optimizer"))
+                        for phase in ("forward", "grad_comm_exposed", "optimizer"))
         text += line("telar_rank_info", 1, node="a", device="cpu0", dp=rank["rank"], tp="0", pp="0", **rank)
     return text
 
@@ -125,7 +126,7 @@ def start_stand_ins():
                   "/sd/workers": lambda: ("application/json", targets)})
 
 
-def start_prometheus(folder, coordinator):
+def start_prometheus(folder, coordinator, options=()):
     config = (ROOT / "deploy/prometheus/prometheus.yml").read_text()
     for theirs, ours, count in (("127.0.0.1:7071", f"127.0.0.1:{coordinator}", 2), ("scrape_interval: 5s", "scrape_interval: 1s", 1),
                                 ("refresh_interval: 10s", "refresh_interval: 1s", 1)):
@@ -139,7 +140,7 @@ def start_prometheus(folder, coordinator):
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
             ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
-             f"--web.listen-address=127.0.0.1:{port}"], stdout=subprocess.DEVNULL, stderr=log)
+             f"--web.listen-address=127.0.0.1:{port}", *options], stdout=subprocess.DEVNULL, stderr=log)
     return process, f"http://127.0.0.1:{port}"
 
 

@@ -169,6 +169,9 @@ class WorkerTest(unittest.TestCase):
             stopped = cluster.last_step(job)
             self.assertLess(stopped, LONG)
             self.assertEqual([path.name for path in (cluster.run_dir(job) / "ckpt").glob("step-*")], [f"step-{stopped:08}"])
+            # It has said goodbye: nobody waits for its lease.
+            self.assertEqual(cluster.json("nodes")["nodes"][0]["state"], "OFFLINE")
+            self.assertEqual(cluster.job(job)["state"], "QUEUED")
             cluster.start_worker("a")
             done = cluster.wait_state(job, "SUCCEEDED")
             self.assertEqual(done.get("restarts", 0), 0)

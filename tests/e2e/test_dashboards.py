@@ -15,6 +15,8 @@ ALLOWED_EMPTY = {
     "MFU": "the peak of a CPU is unknown",
     "MFU by job": "the peak of a CPU is unknown",
     "Loss scale": "fp16 only",
+    "Restarts": "nothing fails here",
+    "Hangs and slow ranks": "nor hangs",
     "Device faults": "nothing fails here",
     "Telemetry": "the probe watches GPUs",
     "Device memory in use": "the probe watches GPUs",
@@ -22,6 +24,7 @@ ALLOWED_EMPTY = {
     "Certificates end in": "no TLS here",
     "Bus bandwidth": "a rule over five minutes, and the job's groups are pairs on one machine",
     "Stragglers": "after twenty steps of every rank, and not where nobody can tell",
+    "Slowest over median": "the same",
 }
 # Exported and on no dashboard, and why.
 DELIBERATE = {}

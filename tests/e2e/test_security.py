@@ -1,6 +1,7 @@
 """A cluster behind certificates and tokens: who gets in, what goes on while certificates change, who is kept out."""
 import json
 import os
+import pathlib
 import subprocess
 import unittest
 import urllib.request
@@ -142,10 +143,13 @@ class SecurityTest(unittest.TestCase):
             job = cluster.submit(spec(cluster.text, steps=100_000, devices=1))
             cluster.wait_state(job, "RUNNING")
             place = cluster.job(job)["placement"][0]["node"]
+            ranks = list(cluster.rank_pids(job).values())
             cluster.revoked.write_text(place + "\n")
             wait_until(lambda: {node["name"]: node["state"] for node in cluster.json("nodes")["nodes"]}[place] == "LOST",
                        "the revoked node is lost")
             self.assertIn("revoked", cluster.workers[place].log.read_text())
+            wait_until(lambda: not [pid for pid in ranks if pathlib.Path(f"/proc/{pid}").exists()],
+                       "the revoked node stops its ranks")
             wait_until(lambda: int(cluster.job(job).get("epoch", 0)) == 2, "the job is placed again")
             self.assertNotEqual(cluster.wait_state(job, "RUNNING")["placement"][0]["node"], place)
             self.assertNotIn("c", [node["name"] for node in cluster.json("nodes")["nodes"]])

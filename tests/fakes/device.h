@@ -24,6 +24,7 @@ class FakeDevice final : public backend::Device {
     std::atomic<int> synchronizations{0};  // Of streams and events by the host.
     std::atomic<int> captures{0};
     std::atomic<int> launches{0};
+    std::atomic<int> timed_events{0};
   };
 
   explicit FakeDevice(std::unique_ptr<backend::Device> inner, bool has_graphs = false)
@@ -54,6 +55,7 @@ class FakeDevice final : public backend::Device {
     return std::make_unique<FakeEvent>(*this, *std::move(event));
   }
   absl::StatusOr<std::unique_ptr<backend::Event>> create_timed_event() override {
+    ++counts.timed_events;
     auto event = inner_->create_timed_event();
     if (!event.ok()) return event.status();
     return std::make_unique<FakeEvent>(*this, *std::move(event));

@@ -26,7 +26,19 @@ class EtcdServer {
   // False: no such program on this machine (Debian package etcd-server).
   static bool installed() { return access("/usr/bin/etcd", X_OK) == 0; }
 
-  explicit EtcdServer(std::string folder) : folder_(std::move(folder)), port_(free_port()) { start(); }
+  // How it is started, and how its clients get in.
+  struct Options {
+    server::store::EtcdAccess access;
+    std::vector<std::string> arguments;  // Besides those that every one here has.
+    // One of several, of equal `name=http://127.0.0.1:port` with commas between; then ready() has to be waited for.
+    std::string name = "test", peer = "http://127.0.0.1:0", cluster = "test=http://127.0.0.1:0";
+  };
+
+  explicit EtcdServer(std::string folder) : EtcdServer(std::move(folder), Options()) {}
+  EtcdServer(std::string folder, Options options)
+      : folder_(std::move(folder)), options_(std::move(options)), port_(free_port()) {
+    start();
+  }
   ~EtcdServer() { stop(); }
   EtcdServer(const EtcdServer&) = delete;
   EtcdServer& operator=(const EtcdServer&) = delete;
@@ -34,10 +46,10 @@ class EtcdServer {
   std::string endpoint() const { return "127.0.0.1:" + std::to_string(port_); }
   // Again after stop(), with the data and the port of before.
   void start() {
-    const std::string client = "http://" + endpoint(), peer = "http://127.0.0.1:0";
+    const std::string client = (options_.access.tls.any() ? "https://" : "http://") + endpoint();
     std::vector<std::string> arguments = {"etcd",
                                           "--name",
-                                          "test",
+                                          options_.name,
                                           "--data-dir",
                                           folder_,
                                           "--listen-client-urls",
@@ -45,27 +57,31 @@ class EtcdServer {
                                           "--advertise-client-urls",
                                           client,
                                           "--listen-peer-urls",
-                                          peer,
+                                          options_.peer,
                                           "--initial-advertise-peer-urls",
-                                          peer,
+                                          options_.peer,
                                           "--initial-cluster",
-                                          "test=" + peer,
+                                          options_.cluster,
                                           "--logger",
                                           "zap",
                                           "--log-outputs",
                                           folder_ + ".log",
                                           "--log-level",
                                           "error"};
+    arguments.insert(arguments.end(), options_.arguments.begin(), options_.arguments.end());
     std::vector<char*> pointers;
     for (std::string& argument : arguments) pointers.push_back(argument.data());
     pointers.push_back(nullptr);
     if (posix_spawn(&pid_, "/usr/bin/etcd", nullptr, nullptr, pointers.data(), environ) != 0) pid_ = 0;
-    server::store::EtcdClient client_of_it({endpoint()});
+    if (options_.cluster.find(',') == std::string::npos) ready();
+  }
+  // Waits for it.
+  bool ready() const {
+    server::store::EtcdClient client({endpoint()}, options_.access);
     etcdserverpb::RangeRequest request;
     request.set_key("ready");
-    ready_ = client_of_it.range(request, std::chrono::steady_clock::now() + std::chrono::seconds(30)).ok();
+    return client.range(request, std::chrono::steady_clock::now() + std::chrono::seconds(30)).ok();
   }
-  bool ready() const { return ready_; }
   void stop() {
     signal(SIGKILL);
     if (pid_ > 0) waitpid(pid_, nullptr, 0);
@@ -75,7 +91,6 @@ class EtcdServer {
     if (pid_ > 0) kill(pid_, number);
   }
 
- private:
   static int free_port() {
     const int descriptor = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
@@ -88,10 +103,11 @@ class EtcdServer {
     return ntohs(address.sin_port);
   }
 
+ private:
   const std::string folder_;
+  const Options options_;
   const int port_;
   pid_t pid_ = 0;
-  bool ready_ = false;
 };
 
 }  // namespace telar::fakes

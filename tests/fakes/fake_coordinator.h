@@ -1,6 +1,7 @@
 // A coordinator that does as a test says and remembers what workers sent: a real gRPC service on a port of its own.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -16,6 +17,7 @@
 #include <grpcpp/server_builder.h>
 
 #include "common/channel.h"
+#include "common/errors.h"
 #include "telar/v1/cluster.grpc.pb.h"
 
 namespace telar::fakes {
@@ -33,9 +35,7 @@ class FakeCoordinator final : public v1::Cluster::Service {
 
   FakeCoordinator() { start(); }
   ~FakeCoordinator() override { stop(); }
-
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
-
   void start() {
     {
       const std::lock_guard lock(mutex_);
@@ -60,40 +60,32 @@ class FakeCoordinator final : public v1::Cluster::Service {
   }
 
   // As of a coordinator that others stand in for; for streams from now on.
-  void set_term(uint64_t term) {
-    const std::lock_guard lock(mutex_);
-    term_ = term;
-  }
+  void set_term(uint64_t term) { set(term_, term); }
   void assign(std::vector<v1::Assignment> assignments) {
     const std::lock_guard lock(mutex_);
     assignments_ = std::move(assignments);
     ++version_;
     changed_.notify_all();
   }
-  // Asks for the flight records of these ranks with every answer.
-  void wish(std::vector<v1::FlightWish> flights) {
+  // Asks for the flight records of these ranks, or wants traces of them, with every answer.
+  void wish(std::vector<v1::FlightWish> flights, std::vector<v1::TraceWish> traces = {}) {
     const std::lock_guard lock(mutex_);
     flights_ = std::move(flights);
+    traces_ = std::move(traces);
     ++version_;
     changed_.notify_all();
   }
   // Heartbeats are taken, and not answered.
-  void fall_silent(bool silent) {
-    const std::lock_guard lock(mutex_);
-    silent_ = silent;
-  }
+  void fall_silent(bool silent) { set(silent_, silent); }
   // Output of this epoch is refused with FAILED_PRECONDITION from now on.
   void end_epoch(uint64_t epoch) {
     const std::lock_guard lock(mutex_);
     ended_.insert(epoch);
   }
-
+  // The node is revoked, or not any more: streams end, and it may not register.
+  void revoke(bool revoked) { set(revoked_, revoked); }
   // There is no room for logs.
-  void set_full(bool full) {
-    const std::lock_guard lock(mutex_);
-    full_ = full;
-  }
-
+  void set_full(bool full) { set(full_, full); }
   // Waits until the condition holds on what is known; false after `longest`.
   bool wait(const std::function<bool(const FakeCoordinator&)>& condition,
             std::chrono::milliseconds longest = std::chrono::seconds(20)) {
@@ -102,22 +94,13 @@ class FakeCoordinator final : public v1::Cluster::Service {
   }
   // The next six inside wait()'s condition, or through locked().
   const v1::RankStatus* status(uint64_t epoch, uint32_t rank = 0) const {
-    for (const v1::RankStatus& one : last_.ranks()) {
-      if (one.epoch() == epoch && one.rank() == rank) return &one;
-    }
-    return nullptr;
+    return find(last_.ranks(), [=](const auto& one) { return one.epoch() == epoch && one.rank() == rank; });
   }
   const v1::Receipt* receipt(uint64_t epoch) const {
-    for (const v1::Receipt& one : last_.receipts()) {
-      if (one.epoch() == epoch) return &one;
-    }
-    return nullptr;
+    return find(last_.receipts(), [=](const auto& one) { return one.epoch() == epoch; });
   }
   const v1::DeviceHealth* health(uint32_t index) const {
-    for (const v1::DeviceHealth& one : last_.health()) {
-      if (one.device().index() == index) return &one;
-    }
-    return nullptr;
+    return find(last_.health(), [=](const auto& one) { return one.device().index() == index; });
   }
   const Output& output(uint64_t epoch, uint32_t rank = 0) const {
     static const Output kNone;
@@ -126,6 +109,7 @@ class FakeCoordinator final : public v1::Cluster::Service {
   }
   const std::vector<v1::ReportFlightRequest>& flight_reports() const { return flight_reports_; }
   const std::vector<v1::RegisterNodeRequest>& registrations() const { return registrations_; }
+  const std::vector<std::string>& peers() const { return peers_; }  // Where the registrations came from.
   const std::vector<v1::HeartbeatRequest>& heartbeats() const { return heartbeats_; }
   template <typename Function>
   auto locked(Function function) {
@@ -134,11 +118,23 @@ class FakeCoordinator final : public v1::Cluster::Service {
   }
 
  private:
-  grpc::Status RegisterNode(grpc::ServerContext*, const v1::RegisterNodeRequest* request,
+  template <typename List, typename Wanted>
+  static auto find(const List& list, Wanted wanted) {
+    const auto found = std::find_if(list.begin(), list.end(), wanted);
+    return found == list.end() ? nullptr : &*found;
+  }
+  template <typename Value>
+  void set(Value& member, Value value) {
+    const std::lock_guard lock(mutex_);
+    member = value;
+  }
+  grpc::Status RegisterNode(grpc::ServerContext* context, const v1::RegisterNodeRequest* request,
                             v1::RegisterNodeResponse* response) override {
     using google::protobuf::util::TimeUtil;
     const std::lock_guard lock(mutex_);
+    if (revoked_) return to_grpc(error(absl::StatusCode::kPermissionDenied, "REVOKED", "node a is revoked"));
     registrations_.push_back(*request);
+    peers_.push_back(context->peer());
     *response->mutable_heartbeat_interval() = TimeUtil::MillisecondsToDuration(200);
     *response->mutable_lease() = TimeUtil::MillisecondsToDuration(2000);
     response->set_registration(registrations_.size());
@@ -154,24 +150,26 @@ class FakeCoordinator final : public v1::Cluster::Service {
     }
     v1::HeartbeatRequest request;
     if (!stream->Read(&request)) return grpc::Status::OK;
+    bool over = false;        // Guarded by mutex_.
     std::thread pusher([&] {  // Changes go out unasked.
       std::unique_lock lock(mutex_);
       for (uint64_t sent = version_; true; sent = version_) {
-        changed_.wait(lock, [&] { return stopping_ || context->IsCancelled() || version_ != sent; });
-        if (stopping_ || context->IsCancelled()) return;
+        changed_.wait(lock, [&] { return stopping_ || over || context->IsCancelled() || version_ != sent; });
+        if (stopping_ || over || context->IsCancelled()) return;
         if (!stream->Write(answer())) return;
       }
     });
     do {
       const std::lock_guard lock(mutex_);
+      if (revoked_) break;
       last_ = request;
       heartbeats_.push_back(request);
       changed_.notify_all();
       if (!silent_) stream->Write(answer());
-    } while (stream->Read(&request));
-    context->TryCancel();
+    } while (request.leave() != v1::HeartbeatRequest::GONE && stream->Read(&request));
     {
       const std::lock_guard lock(mutex_);
+      over = true;
       changed_.notify_all();
     }
     pusher.join();
@@ -225,21 +223,24 @@ class FakeCoordinator final : public v1::Cluster::Service {
     response.set_version(version_);
     response.mutable_assignments()->Assign(assignments_.begin(), assignments_.end());
     response.mutable_flights()->Assign(flights_.begin(), flights_.end());
+    response.mutable_traces()->Assign(traces_.begin(), traces_.end());
     return response;
   }
 
   std::mutex mutex_;  // Guards all below; also the writes of a stream, of which there is one here.
   std::condition_variable changed_;
-  bool stopping_ = false, silent_ = false;
+  bool stopping_ = false, silent_ = false, revoked_ = false;
   uint64_t version_ = 1;
   uint64_t term_ = 0;
   std::vector<v1::Assignment> assignments_;
   std::vector<v1::FlightWish> flights_;
+  std::vector<v1::TraceWish> traces_;
   std::vector<v1::ReportFlightRequest> flight_reports_;
   std::set<uint64_t> ended_;
   bool full_ = false;
   std::map<RankId, Output> outputs_;
   std::vector<v1::RegisterNodeRequest> registrations_;
+  std::vector<std::string> peers_;
   std::vector<v1::HeartbeatRequest> heartbeats_;
   v1::HeartbeatRequest last_;
   int port_ = 0;  // The same again after a restart.

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/errors.h"
 #include "telar/v1/cluster.grpc.pb.h"
 #include "tests/fakes/key_value_store.h"
 
@@ -26,6 +27,7 @@ class FakeCheckpoints final : public v1::Checkpoints::Service {
  public:
   std::atomic<bool> away{false};
   std::atomic<bool> stale{false};
+  std::atomic<bool> revoked{false};  // The node of whoever asks is.
   std::atomic<int> asked{0};
 
   // The last decision about a job: epoch and step.
@@ -39,6 +41,7 @@ class FakeCheckpoints final : public v1::Checkpoints::Service {
                                 v1::CommitCheckpointResponse*) override {
     ++asked;
     if (away) return {grpc::StatusCode::UNAVAILABLE, "away"};
+    if (revoked) return to_grpc(error(absl::StatusCode::kPermissionDenied, "REVOKED", "node a is revoked"));
     if (stale) return {grpc::StatusCode::FAILED_PRECONDITION, "the current epoch is another"};
     const std::lock_guard lock(mutex_);
     decided_[request->job()] = {request->epoch(), request->step()};
@@ -93,6 +96,13 @@ class FakeRendezvous final : public v1::Rendezvous::Service {
     }
     if (!values.ok()) return {grpc::StatusCode::DEADLINE_EXCEEDED, std::string(values.status().message())};
     for (const std::string& value : *values) response->add_values(value);
+    return grpc::Status::OK;
+  }
+  grpc::Status ReadClock(grpc::ServerContext*, const v1::ReadClockRequest*, v1::ReadClockResponse* response) override {
+    const std::chrono::duration<double> now = std::chrono::steady_clock::now().time_since_epoch();
+    response->set_clock("the fake's");
+    response->set_received_seconds(now.count());
+    response->set_replied_seconds(now.count());
     return grpc::Status::OK;
   }
 

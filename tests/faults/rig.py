@@ -9,6 +9,8 @@ import importlib
 import json
 import os
 import pathlib
+import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -134,8 +136,12 @@ def failure_name(job):
 
 
 class Rig(Cluster):
-    def __init__(self, workers=None, rank_program="fake_rank", proxied=()):
+    """`net`: a network.Net in which the coordinator is the machine "c", and each worker one of its name. `clocks`: every
+    daemon has a wall clock of its own, for set_clock()."""
+
+    def __init__(self, workers=None, rank_program="fake_rank", proxied=(), net=None, clocks=False):
         self.rank_program, self.proxied, self.proxies = BIN / rank_program, set(proxied), {}
+        self.net, self.clocks = net, pathlib.Path(tempfile.mkdtemp(prefix="telar-clocks-")) if clocks else None
         self.history, self.lock, self.figures = [], threading.Lock(), {}
         self.strikes = pathlib.Path(tempfile.mkdtemp(prefix="telar-strikes-"))
         self.client = None
@@ -152,12 +158,30 @@ class Rig(Cluster):
         for mark in self.strikes.iterdir():
             mark.unlink()
 
-    def start_coordinator(self, listen="127.0.0.1:0", fault=""):
+    def inside(self, name):
+        """What a command begins with that is to run on that machine."""
+        return self.net.inside(name) if self.net else []
+
+    def environment(self, name, fault):
+        if not self.clocks:
+            return self.plan(fault)
+        if not (self.clocks / name).exists():
+            self.set_clock(name, 0)
+        return {**self.plan(fault), "LD_PRELOAD": str(BIN / "libfake_wall.so"), "TELAR_FAKE_WALL": str(self.clocks / name)}
+
+    def set_clock(self, name, seconds):
+        """The wall clock of a daemon, its spawner and its ranks is from now on so far ahead of this machine's."""
+        with (self.clocks / name).open("r+b" if (self.clocks / name).exists() else "w+b") as file:
+            file.write(struct.pack("=q", int(seconds * 1e9)))
+
+    def start_coordinator(self, listen=None, fault=""):
+        where = ["--listen", f"{self.net.address('c')}:7070", "--insecure-listen"] if self.net else [
+            "--listen", listen or "127.0.0.1:0"]
         self.coordinator = FaultyDaemon(self.folder, "coordinator", [
-            BIN / "telar-coordinator", "--listen", listen, "--http", "127.0.0.1:0", "--data", self.folder / "data",
+            *self.inside("c"), BIN / "telar-coordinator", *where, "--http", "127.0.0.1:0", "--data", self.folder / "data",
             "--run-root", self.run_root, "--heartbeat-interval", f"{HEARTBEAT * 1000:.0f}ms",
             "--lease", f"{LEASE * 1000:.0f}ms", "--stop-grace", f"{GRACE * 1000:.0f}ms"])
-        self.coordinator.environment = self.plan(fault)
+        self.coordinator.environment = self.environment("coordinator", fault)
         self.coordinator.start()
         self.used_addresses |= {self.coordinator.addresses["listen"], self.coordinator.addresses["http"]}
         if self.client is None:
@@ -175,12 +199,13 @@ class Rig(Cluster):
     def start_worker(self, name, devices=1, options=("--stop-ranks-on-exit",), fault=""):
         if name in self.proxied and name not in self.proxies:
             self.proxies[name] = Proxy(self.address)
+        where = ["--listen-host", self.net.address(name)] if self.net else []
         worker = FaultyDaemon(self.folder, f"worker-{name}.daemon", [
-            BIN / "telar-worker", "--coordinator", self.proxies[name].address if name in self.proxies else self.address,
+            *self.inside(name), BIN / "telar-worker", *where, "--coordinator", self.proxies[name].address if name in self.proxies else self.address,
             "--node", name, "--state", self.state(name), "--http", "127.0.0.1:0", "--rank-program", self.rank_program,
             "--device-kind", "cpu", "--cpu-devices", devices, "--spawner-idle", "0.5", "--stop-grace", f"{GRACE:g}",
             *options])
-        worker.environment = self.plan(fault)
+        worker.environment = self.environment(name, fault)
         worker.start()
         worker.devices = devices
         self.workers[name] = worker
@@ -293,6 +318,8 @@ class Rig(Cluster):
             proxy.close()
         self.forget_strikes()
         self.strikes.rmdir()
+        if self.clocks:
+            shutil.rmtree(self.clocks)
         for name, seconds in self.figures.items():
             print(f"FIGURE {name}: {seconds:.2f} s at time scale {SCALE:g}", flush=True)
         return left

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Fails and names the place if a C++ or CUDA file is not as .clang-format would have it.
+# Fails and names the place if a C++, CUDA or JavaScript file is not as .clang-format would have it.
 #   format.sh [FILE...]    the given files, or every source that git tracks
 #   format.sh --fix        formats them instead
 #   format.sh --self-test  shows that a badly formatted file is found
@@ -29,9 +29,10 @@ fi
 files=("$@")
 if [ ${#files[@]} -eq 0 ]; then
   if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
-    mapfile -t files < <(git ls-files '*.h' '*.cc' '*.cu' '*.cuh')
+    mapfile -t files < <(git ls-files '*.h' '*.cc' '*.cu' '*.cuh' '*.js')
   else  # Unpacked from an archive.
-    mapfile -t files < <(find common client server worker tests bench -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
+    mapfile -t files < <(find common client server worker tests bench deploy -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \
+      -o -name '*.js')
   fi
 fi
 [ ${#files[@]} -gt 0 ] || { echo "format.sh: no sources below $root" >&2; exit 1; }

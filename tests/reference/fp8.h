@@ -71,9 +71,37 @@ inline Quantized quantize(const Fp8Format& format, const Values& x, double amax,
   Quantized q{std::vector<uint8_t>(x.size()), std::vector<uint8_t>(x.size()), 1 / scale};
   for (int64_t t = 0; t < height; ++t) {
     for (int64_t c = 0; c < width; ++c) {
-      const uint8_t code = fp8_code(format, x[t * width + c] * scale);
+      const double value = x[t * width + c];
+      const uint8_t code = fp8_code(format, std::isinf(value) ? std::nan("") : value * scale);
       q.rows[t * width + c] = code;
       q.columns[c * height + t] = code;
+    }
+  }
+  return q;
+}
+
+// In blocks of `high` rows and `wide` columns from the matrix's corner on: codes and inverse scales by element.
+struct QuantizedBlocks {
+  std::vector<uint8_t> codes;
+  Values inverse_scales;
+};
+inline QuantizedBlocks quantize_blocks(const Fp8Format& format, const Values& x, int64_t height, int64_t width,
+                                       int64_t high, int64_t wide) {
+  QuantizedBlocks q{std::vector<uint8_t>(x.size()), Values(x.size())};
+  for (int64_t t = 0; t < height; t += high) {
+    for (int64_t c = 0; c < width; c += wide) {
+      std::vector<int64_t> elements;
+      Values block;
+      for (int64_t i = t; i < std::min(height, t + high); ++i) {
+        for (int64_t j = c; j < std::min(width, c + wide); ++j) elements.push_back(i * width + j);
+      }
+      for (const int64_t at : elements) block.push_back(x[at]);
+      const double greatest = amax(block);
+      const auto own = quantize(format, block, greatest, static_cast<int64_t>(block.size()), 1);
+      for (size_t i = 0; i < elements.size(); ++i) {
+        q.codes[elements[i]] = own.rows[i];
+        q.inverse_scales[elements[i]] = own.inverse_scale;
+      }
     }
   }
   return q;

@@ -51,6 +51,29 @@ TEST(Options, SeveralCoordinatorsNeedAnEtcd) {
   }
 }
 
+TEST(Options, AnEtcdIsDialledAsWholeOrNotAtAll) {
+  const auto options = parse_options({"--data", "/var/x", "--store", "etcd://a:2379", "--etcd-ca", "/ca", "--etcd-cert",
+                                      "/cert", "--etcd-key", "/key", "--etcd-user", "u", "--etcd-password-file", "/p"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->etcd.tls.ca + options->etcd.tls.cert + options->etcd.tls.key, "/ca/cert/key");
+  EXPECT_EQ(options->etcd.user + options->etcd.password_file, "u/p");
+  EXPECT_TRUE(
+      parse_options({"--data", "/x", "--store", "etcd://127.0.0.1:1", "--etcd-user", "u", "--etcd-password-file", "/p"})
+          .ok());
+  const std::pair<std::vector<std::string>, const char*> wrong[] = {
+      {{"--etcd-ca", "/ca"}, "go with --store"},
+      {{"--store", "etcd://a:1", "--etcd-cert", "/c", "--etcd-key", "/k"}, "--etcd-ca: is missing"},
+      {{"--store", "etcd://a:1", "--etcd-ca", "/c", "--etcd-key", "/k"}, "--etcd-cert and --etcd-key go together"},
+      {{"--store", "etcd://a:1", "--etcd-ca", "/c", "--etcd-user", "u"}, "--etcd-password-file go together"},
+      {{"--store", "etcd://a:1", "--etcd-user", "u", "--etcd-password-file", "/p"},
+       "--etcd-user: needs --etcd-ca, as a:1"}};
+  for (auto [arguments, text] : wrong) {
+    arguments.insert(arguments.end(), {"--data", "/var/x"});
+    const absl::Status status = parse_options(arguments).status();
+    EXPECT_NE(std::string(status.message()).find(text), std::string::npos) << status;
+  }
+}
+
 TEST(Options, AMissingValueIsAMistake) {
   const auto options = parse_options({"--data", "--listen", "127.0.0.1:1"});
   EXPECT_NE(std::string(options.status().message()).find("--data: a value is missing"), std::string::npos);

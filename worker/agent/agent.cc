@@ -4,15 +4,14 @@
 
 #include <utility>
 
-#include "common/channel.h"
-
 namespace telar::agent {
 
 using std::chrono::milliseconds;
 
 namespace {
 constexpr milliseconds kLastShipping{5'000};
-}
+constexpr milliseconds kGoodbye{3'000};
+}  // namespace
 
 Agent::Agent(AgentConfig config, const StateDir* state, Spawner* spawner, prometheus::Registry* registry,
              std::function<void()> on_beat, std::function<void()> on_failure)
@@ -22,12 +21,15 @@ Agent::Agent(AgentConfig config, const StateDir* state, Spawner* spawner, promet
       daemon_metrics_(*registry, config_.self.version(), config_.self.node()),
       device_metrics_(*registry),
       rank_metrics_(*registry, config_.self.node()),
+      line_(config_.coordinator),
       link_(std::make_unique<CoordinatorLink>(
-          config_.coordinator, config_.self, &daemon_metrics_,
-          [this](v1::HeartbeatResponse r) { take_assignments(std::move(r)); }, [this] { drop_assignments(); })),
-      shipper_(std::make_unique<Shipper>(dial(config_.coordinator), config_.self.node(), config_.shipper,
-                                         &rank_metrics_, &daemon_metrics_, [this] { wake(); })),
-      flights_(std::make_unique<FlightReporter>(dial(config_.coordinator), config_.self.node())),
+          &line_, config_.self, &daemon_metrics_,
+          CoordinatorLink::Told{.on_assignments = [this](v1::HeartbeatResponse r) { take_assignments(std::move(r)); },
+                                .on_registered = [this] { drop_assignments(); },
+                                .on_revoked = [this] { take_revocation(); }})),
+      shipper_(std::make_unique<Shipper>(&line_, config_.self.node(), config_.shipper, &rank_metrics_, &daemon_metrics_,
+                                         [this] { wake(); })),
+      flights_(std::make_unique<FlightReporter>(&line_, config_.self.node())),
       probe_(config_.probe, *state, spawner, &device_metrics_, &clock_),
       table_(config_.ranks, state, spawner, shipper_.get(), &probe_, &rank_metrics_, &daemon_metrics_, &clock_) {
   shipper_->set_paces(&paces_);
@@ -49,7 +51,7 @@ Agent::~Agent() {
 void Agent::start() {
   table_.adopt();
   table_.tick().IgnoreError();  // Who died meanwhile is known before the first word. The loop meets the error again.
-  link_->set_status(node_status());
+  link_->set_status(node_status(/*ending=*/false));
   thread_ = std::thread([this] { run(); });
   link_->start();
 }
@@ -63,24 +65,29 @@ void Agent::run() {
     if (stopping_) return;
     const auto wish = wish_;
     const auto stop = stop_ranks_;
+    const bool revoked = revoked_;
     const auto flights = std::exchange(flight_wishes_, {});
+    const auto traces = std::exchange(trace_wishes_, {});
     lock.unlock();
 
     if (stop && !told_to_stop) {
+      table_.start_no_more();
       const milliseconds longest = table_.stop_all(*stop);
       lock.lock();
       longest_grace_ = std::max(longest_grace_, longest);
       lock.unlock();
     }
     told_to_stop = stop.has_value();
+    if (revoked) table_.stop_all(config_.revoked_grace);
     probe_.tick();
-    if (wish && !stop) table_.reconcile(*wish);
+    if (wish) table_.reconcile(*wish);
     for (const v1::FlightWish& one : flights) {
       const RankKey key{one.job(), one.epoch(), one.rank()};
       if (const auto directory = table_.directory(key)) flights_->wish(key, *directory);
     }
+    tell_ranks(traces);
     const absl::Status status = table_.tick();
-    link_->set_status(node_status());
+    link_->set_status(node_status(stop.has_value()));
     on_beat_();
 
     lock.lock();
@@ -95,18 +102,45 @@ void Agent::run() {
   }
 }
 
-NodeStatus Agent::node_status() const { return {table_.statuses(), probe_.health(), table_.receipts()}; }
+NodeStatus Agent::node_status(bool ending) const {
+  NodeStatus status{table_.statuses(), probe_.health(), table_.receipts()};
+  if (ending) status.leave = table_.nothing_left() ? v1::HeartbeatRequest::GONE : v1::HeartbeatRequest::ENDING;
+  return status;
+}
+
+void Agent::tell_ranks(const std::vector<v1::TraceWish>& wishes) const {
+  for (const v1::TraceWish& one : wishes) {
+    const auto directory = table_.directory({one.job(), one.epoch(), one.rank()});
+    if (!directory) continue;  // It comes again with the next answer.
+    v1::RankWishes told;
+    *told.mutable_trace_steps() = one.steps();
+    if (const absl::Status status = directory->write_wishes(told); !status.ok()) {
+      spdlog::warn("traces that are wanted: {}", std::string(status.message()));
+    }
+  }
+}
 
 void Agent::take_assignments(v1::HeartbeatResponse response) {
   const std::lock_guard lock(mutex_);
   wish_.emplace(response.assignments().begin(), response.assignments().end());
   flight_wishes_.assign(response.flights().begin(), response.flights().end());
+  trace_wishes_.assign(response.traces().begin(), response.traces().end());
   woken_ = true;
   wake_.notify_all();
 }
 
 void Agent::drop_assignments() {
   const std::lock_guard lock(mutex_);
+  revoked_ = false;
+  wish_.reset();
+  woken_ = true;
+  wake_.notify_all();
+}
+
+void Agent::take_revocation() {
+  const std::lock_guard lock(mutex_);
+  if (!revoked_) spdlog::error("this node is revoked: its ranks stop, and none is started");
+  revoked_ = true;
   wish_.reset();
   woken_ = true;
   wake_.notify_all();
@@ -130,6 +164,10 @@ void Agent::stop_ranks(milliseconds grace) {
       spdlog::warn("some ranks or their output remain; the next start of this daemon takes them over");
       return;
     }
+  }
+  lock.unlock();
+  if (!link_->wait_goodbye(kGoodbye)) {
+    spdlog::warn("the coordinator did not hear that nothing is left here: it waits until the lease is over");
   }
 }
 

@@ -22,6 +22,7 @@
 #include "common/clock.h"
 #include "worker/agent/coordinator_link.h"
 #include "worker/agent/flight_reporter.h"
+#include "worker/agent/line.h"
 #include "worker/agent/probe.h"
 #include "worker/agent/rank_table.h"
 
@@ -33,6 +34,7 @@ struct AgentConfig {
   RankTableConfig ranks;
   ProbeConfig probe;
   ShipperConfig shipper;
+  std::chrono::milliseconds revoked_grace{10'000};  // From SIGTERM to SIGKILL for the ranks of a revoked node.
   std::chrono::milliseconds tick{100};
 };
 
@@ -51,7 +53,8 @@ class Agent {
   void start();
   bool wait_first_registration(std::chrono::milliseconds longest) { return link_->wait_first_attempt(longest); }
   // Stops every rank (SIGTERM, SIGKILL after checkpoint.stop_grace_seconds of its job, or else `grace`) and starts no
-  // more; returns when all are gone and their output is shipped, or 5 seconds after the longest grace.
+  // more; returns when all are gone, their output is shipped and the coordinator was told that nothing is left, or 5
+  // seconds after the longest grace. Without an answer to that last word, after 3 seconds more.
   void stop_ranks(std::chrono::milliseconds grace);
   absl::Status status() const;
   // Whether this node may be trusted with work: status(), and its devices can be told of.
@@ -63,8 +66,12 @@ class Agent {
   // Whoever registers tells what there is, and must not start anything behind that which it was told before: the
   // coordinator may have given the device to somebody else.
   void drop_assignments();
+  // What runs here runs for nobody: it stops, and nothing starts before this node is let in again.
+  void take_revocation();
   void wake();
-  NodeStatus node_status() const;
+  // Writes down for each rank that is here what steps of it are wanted.
+  void tell_ranks(const std::vector<v1::TraceWish>& wishes) const;
+  NodeStatus node_status(bool ending) const;
 
   const AgentConfig config_;
   const RealClock clock_;
@@ -73,6 +80,7 @@ class Agent {
   metrics::DeviceMetrics device_metrics_;
   metrics::RankMetrics rank_metrics_;
   PaceBook paces_{&clock_};
+  Line line_;
   std::unique_ptr<CoordinatorLink> link_;
   std::unique_ptr<Shipper> shipper_;
   std::unique_ptr<FlightReporter> flights_;
@@ -85,10 +93,12 @@ class Agent {
   bool stopping_ = false;
   bool stale_ = false;  // The probe's word.
   bool over_ = false;   // After stop_ranks: no process, nothing to ship.
+  bool revoked_ = false;
   std::optional<std::chrono::milliseconds> stop_ranks_;
   std::chrono::milliseconds longest_grace_{0};
   std::optional<std::vector<v1::Assignment>> wish_;  // None before the first word since registering.
   std::vector<v1::FlightWish> flight_wishes_;
+  std::vector<v1::TraceWish> trace_wishes_;
   absl::Status status_;
   std::thread thread_;
 };

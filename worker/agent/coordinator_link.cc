@@ -7,6 +7,7 @@
 
 #include "absl/strings/numbers.h"
 #include "common/channel.h"
+#include "common/errors.h"
 
 namespace telar::agent {
 namespace {
@@ -15,7 +16,7 @@ using google::protobuf::util::TimeUtil;
 using std::chrono::milliseconds;
 using Steady = std::chrono::steady_clock;
 constexpr milliseconds kFirstPause{100}, kLongestPause{1'000};
-constexpr milliseconds kRegisterDeadline{5'000};
+constexpr milliseconds kLeastDeadline{1'000}, kMostDeadline{5'000};  // Of a registration.
 
 template <typename Message>
 bool same(const std::vector<Message>& a, const std::vector<Message>& b) {
@@ -36,15 +37,8 @@ std::vector<v1::DeviceHealth> steady(std::vector<v1::DeviceHealth> health) {
 
 }  // namespace
 
-CoordinatorLink::CoordinatorLink(const std::string& address, v1::RegisterNodeRequest self,
-                                 metrics::DaemonMetrics* metrics, OnAssignments on_assignments,
-                                 std::function<void()> on_registered)
-    : address_(address),
-      stub_(v1::Cluster::NewStub(dial(address))),
-      self_(std::move(self)),
-      metrics_(metrics),
-      on_assignments_(std::move(on_assignments)),
-      on_registered_(std::move(on_registered)) {}
+CoordinatorLink::CoordinatorLink(Line* line, v1::RegisterNodeRequest self, metrics::DaemonMetrics* metrics, Told told)
+    : line_(line), self_(std::move(self)), metrics_(metrics), told_(std::move(told)) {}
 
 CoordinatorLink::~CoordinatorLink() {
   {
@@ -63,7 +57,8 @@ void CoordinatorLink::start() {
 void CoordinatorLink::set_status(NodeStatus status) {
   const std::lock_guard lock(mutex_);
   const bool known = fresh_ && same(steady(status.ranks), steady(status_.ranks)) &&
-                     same(status.receipts, status_.receipts) && same(steady(status.health), steady(status_.health));
+                     same(status.receipts, status_.receipts) && same(steady(status.health), steady(status_.health)) &&
+                     status.leave == status_.leave;
   status_ = std::move(status);
   if (known) return;
   changed_ = fresh_ = true;
@@ -73,6 +68,11 @@ void CoordinatorLink::set_status(NodeStatus status) {
 bool CoordinatorLink::wait_first_attempt(milliseconds longest) {
   std::unique_lock lock(mutex_);
   return wake_.wait_for(lock, longest, [this] { return attempted_; });
+}
+
+bool CoordinatorLink::wait_goodbye(milliseconds longest) {
+  std::unique_lock lock(mutex_);
+  return wake_.wait_for(lock, longest, [this] { return goodbye_; });
 }
 
 void CoordinatorLink::run() {
@@ -91,29 +91,24 @@ void CoordinatorLink::run() {
 
 bool CoordinatorLink::register_node() {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kRegisterDeadline);
   {
     // The first failure is reported at once. Later a call has to wait for the connection: between calls nobody polls,
     // and gRPC notices that the coordinator is back only every 5 s, which may take longer than the lease.
     const std::lock_guard lock(mutex_);
     context.set_wait_for_ready(attempted_);
+    context.set_deadline(std::chrono::system_clock::now() + std::clamp(silence_, kLeastDeadline, kMostDeadline));
   }
   set_call(&context);
   v1::RegisterNodeResponse response;
-  const grpc::Status status = stub_->RegisterNode(&context, self_, &response);
+  const grpc::Status status = line_->stub()->RegisterNode(&context, self_, &response);
   set_call(nullptr);
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) line_->renew();
+  if (reason(from_grpc(status)) == "REVOKED") told_.on_revoked();
   const std::lock_guard lock(mutex_);
-  if (!attempted_ || status.ok()) {
-    if (status.ok()) {
-      spdlog::info("registered as {} with {}", self_.node(), address_);
-    } else {
-      spdlog::warn("cannot register as {} with {}, trying again for ever: {}; {}", self_.node(), address_,
-                   status.error_message(), connection_advice(status.error_message(), tls_from_environment()));
-    }
-  } else if (status.error_code() == grpc::StatusCode::ALREADY_EXISTS ||
-             status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
-             status.error_code() == grpc::StatusCode::PERMISSION_DENIED) {
-    spdlog::error("--node {}: {}", self_.node(), status.error_message());
+  if (status.ok()) {
+    spdlog::info("registered as {} with {}", self_.node(), line_->address());
+  } else {
+    take_refusal(status);
   }
   attempted_ = true;
   wake_.notify_all();
@@ -121,31 +116,54 @@ bool CoordinatorLink::register_node() {
   const milliseconds interval(TimeUtil::DurationToMilliseconds(response.heartbeat_interval()));
   const milliseconds lease(TimeUtil::DurationToMilliseconds(response.lease()));
   if (interval.count() > 0) interval_ = interval;
-  silence_ = std::max(lease, 3 * interval_);
+  silence_ = std::max(lease / 2, interval_ * 3 / 2);
   registration_ = response.registration();
   return true;
 }
 
+void CoordinatorLink::take_refusal(const grpc::Status& status) {
+  if (!attempted_) {
+    spdlog::warn("cannot register as {} with {}, trying again for ever: {}; {}", self_.node(), line_->address(),
+                 status.error_message(), connection_advice(status.error_message(), tls_from_environment()));
+  } else if (status.error_code() == grpc::StatusCode::ALREADY_EXISTS ||
+             status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
+             status.error_code() == grpc::StatusCode::PERMISSION_DENIED) {
+    spdlog::error("--node {}: {}", self_.node(), status.error_message());
+  }
+}
+
 void CoordinatorLink::converse() {
-  on_registered_();  // Before it counts what is said as fresh: a round of the loop may be under way.
+  told_.on_registered();  // Before it counts what is said as fresh: a round of the loop may be under way.
   grpc::ClientContext context;
   {
     const std::lock_guard lock(mutex_);
-    broken_ = changed_ = fresh_ = false;
+    broken_ = changed_ = fresh_ = last_word_ = false;
     heard_ = Steady::now();
   }
   set_call(&context);
-  const std::unique_ptr<Stream> stream = stub_->Heartbeat(&context);
+  const std::shared_ptr<v1::Cluster::Stub> stub = line_->stub();
+  const std::unique_ptr<Stream> stream = stub->Heartbeat(&context);
   std::thread reader([&] { read(*stream, context); });
   v1::HeartbeatRequest message;
   while (next_message(message) && stream->Write(message)) {
   }
-  context.TryCancel();
+  if (!over_by_itself()) context.TryCancel();
   reader.join();
   const grpc::Status status = stream->Finish();
   set_call(nullptr);
   const std::lock_guard lock(mutex_);
-  if (!stopping_) spdlog::warn("lost the coordinator {}, dialling again: {}", address_, status.error_message());
+  if (Steady::now() - heard_ > silence_) line_->renew();
+  goodbye_ = last_word_ && status.ok();
+  wake_.notify_all();
+  if (!stopping_ && !goodbye_) {
+    spdlog::warn("lost the coordinator {}, dialling again: {}", line_->address(), status.error_message());
+  }
+}
+
+// Then its status is the coordinator's word, which a cancellation might be quicker than.
+bool CoordinatorLink::over_by_itself() {
+  const std::lock_guard lock(mutex_);
+  return broken_ && last_word_;
 }
 
 bool CoordinatorLink::accept_term(const grpc::ClientContext& context) {
@@ -167,7 +185,10 @@ bool CoordinatorLink::accept_term(const grpc::ClientContext& context) {
 void CoordinatorLink::read(Stream& stream, grpc::ClientContext& context) {
   v1::HeartbeatResponse response;
   while (stream.Read(&response)) {
-    if (!accept_term(context)) break;
+    if (!accept_term(context)) {
+      context.TryCancel();
+      break;
+    }
     metrics_->set_connected(true);
     metrics_->set_heartbeat_time(
         std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count());
@@ -175,7 +196,7 @@ void CoordinatorLink::read(Stream& stream, grpc::ClientContext& context) {
       const std::lock_guard lock(mutex_);
       heard_ = Steady::now();
     }
-    on_assignments_(std::move(response));
+    told_.on_assignments(std::move(response));
     response = {};
   }
   const std::lock_guard lock(mutex_);
@@ -188,6 +209,8 @@ bool CoordinatorLink::next_message(v1::HeartbeatRequest& message) {
   wake_.wait_for(lock, fresh_ ? interval_ : silence_, [this] { return changed_ || broken_ || stopping_; });
   if (!fresh_ || broken_ || stopping_ || Steady::now() - heard_ > silence_) return false;
   changed_ = false;
+  last_word_ = status_.leave == v1::HeartbeatRequest::GONE;
+  message.set_leave(status_.leave);
   message.set_node(self_.node());
   message.set_incarnation(self_.incarnation());
   message.set_sequence(++sequence_);
@@ -200,7 +223,7 @@ bool CoordinatorLink::next_message(v1::HeartbeatRequest& message) {
 
 bool CoordinatorLink::wait_unless_stopping(milliseconds time) {
   std::unique_lock lock(mutex_);
-  return !wake_.wait_for(lock, time, [this] { return stopping_; });
+  return !wake_.wait_for(lock, time, [this] { return stopping_ || goodbye_; });
 }
 
 void CoordinatorLink::set_call(grpc::ClientContext* context) {

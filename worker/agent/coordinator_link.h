@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "telar/v1/cluster.grpc.pb.h"
+#include "worker/agent/line.h"
 #include "worker/metrics/daemon_metrics.h"
 
 namespace telar::agent {
@@ -22,19 +23,25 @@ struct NodeStatus {
   std::vector<v1::RankStatus> ranks;  // In full.
   std::vector<v1::DeviceHealth> health;
   std::vector<v1::Receipt> receipts;
+  v1::HeartbeatRequest::Leave leave = v1::HeartbeatRequest::LEAVE_UNSPECIFIED;
 };
 
 // Thread safe. It owns two threads: one dials and writes, one reads.
 class CoordinatorLink {
  public:
-  // Called from the reading thread, in the order of arrival.
-  using OnAssignments = std::function<void(v1::HeartbeatResponse)>;
+  struct Told {
+    // From the reading thread, in the order of arrival.
+    std::function<void(v1::HeartbeatResponse)> on_assignments;
+    // After each registration. Nothing is said before the next set_status(): the coordinator takes the first word for
+    // all that there is.
+    std::function<void()> on_registered;
+    // The coordinator says that this node or its certificate is revoked. Each time that it says so.
+    std::function<void()> on_revoked;
+  };
 
-  // `address`: host:port, or several (common/addresses.h). `self` is sent at each registration, after which
-  // `on_registered` is called and nothing is said before the next set_status(): the coordinator takes the first word
-  // for all that there is. `metrics` must outlive this.
-  CoordinatorLink(const std::string& address, v1::RegisterNodeRequest self, metrics::DaemonMetrics* metrics,
-                  OnAssignments on_assignments, std::function<void()> on_registered);
+  // `line` is renewed when the coordinator is silent on it for half of its lease: then there is time to register again.
+  // `self` is sent at each registration. `line` and `metrics` must outlive this.
+  CoordinatorLink(Line* line, v1::RegisterNodeRequest self, metrics::DaemonMetrics* metrics, Told told);
   ~CoordinatorLink();  // Hangs up at once.
   CoordinatorLink(const CoordinatorLink&) = delete;
   CoordinatorLink& operator=(const CoordinatorLink&) = delete;
@@ -44,6 +51,8 @@ class CoordinatorLink {
   void set_status(NodeStatus status);
   // Waits until the first registration was answered, also by a refusal or an error.
   bool wait_first_attempt(std::chrono::milliseconds longest);
+  // Waits until the coordinator has heard that this worker is GONE, after a set_status() that says so.
+  bool wait_goodbye(std::chrono::milliseconds longest);
 
  private:
   using Stream = grpc::ClientReaderWriter<v1::HeartbeatRequest, v1::HeartbeatResponse>;
@@ -52,6 +61,8 @@ class CoordinatorLink {
   bool register_node();
   void converse();  // One heartbeat stream, until it breaks.
   void read(Stream& stream, grpc::ClientContext& context);
+  bool over_by_itself();
+  void take_refusal(const grpc::Status& status);  // Of a registration; with mutex_ held.
   // False: an older leader than one that was heard before.
   bool accept_term(const grpc::ClientContext& context);
   // Waits for something to send; false when the stream is over, silent or to be left.
@@ -59,12 +70,10 @@ class CoordinatorLink {
   bool wait_unless_stopping(std::chrono::milliseconds time);
   void set_call(grpc::ClientContext* context);
 
-  const std::string address_;
-  const std::unique_ptr<v1::Cluster::Stub> stub_;
+  Line* const line_;
   const v1::RegisterNodeRequest self_;
   metrics::DaemonMetrics* const metrics_;
-  const OnAssignments on_assignments_;
-  const std::function<void()> on_registered_;
+  const Told told_;
 
   std::mutex mutex_;  // Guards all below but the thread.
   std::condition_variable wake_;
@@ -72,13 +81,15 @@ class CoordinatorLink {
   bool attempted_ = false;
   bool broken_ = false;
   bool changed_ = false;
-  bool fresh_ = false;  // ranks_ were given since the last registration.
+  bool last_word_ = false;  // GONE was sent on this stream.
+  bool goodbye_ = false;    // And heard.
+  bool fresh_ = false;      // ranks_ were given since the last registration.
   uint64_t registration_ = 0;
   uint64_t sequence_ = 0;
   uint64_t term_ = 0;  // The newest of those coordinators that stand in for each other; see kTermHeader.
   NodeStatus status_;
   std::chrono::milliseconds interval_{2'000};
-  std::chrono::milliseconds silence_{10'000};  // After this long without an answer the stream is given up.
+  std::chrono::milliseconds silence_{5'000};  // After this long without an answer the connection is given up.
   std::chrono::steady_clock::time_point heard_;
   grpc::ClientContext* call_ = nullptr;
   std::thread thread_;

@@ -104,8 +104,8 @@ v1::FlightRecord make_flight_record(const RankDir& directory) {
   return record;
 }
 
-FlightReporter::FlightReporter(const std::shared_ptr<grpc::Channel>& channel, std::string node)
-    : stub_(v1::Cluster::NewStub(channel)), node_(std::move(node)), thread_([this] { run(); }) {}
+FlightReporter::FlightReporter(const Line* line, std::string node)
+    : line_(line), node_(std::move(node)), thread_([this] { run(); }) {}
 
 FlightReporter::~FlightReporter() {
   {
@@ -151,7 +151,7 @@ void FlightReporter::report(const RankKey& key, const RankDir& directory) {
     in_flight_ = &context;
   }
   v1::ReportFlightResponse response;
-  const grpc::Status status = stub_->ReportFlight(&context, request, &response);
+  const grpc::Status status = line_->stub()->ReportFlight(&context, request, &response);
   const std::lock_guard lock(mutex_);
   in_flight_ = nullptr;
   if (status.ok()) {

@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/fault_point.h"
+#include "worker/metrics/rank_files.h"
 
 namespace telar::agent {
 namespace fs = std::filesystem;
@@ -178,6 +179,19 @@ std::optional<uint64_t> RankDir::read_memory_before() const {
   return get<uint64_t>(*value, "used_bytes", 0);
 }
 
+std::string RankDir::wishes_path() const { return absl::StrCat(path_, "/", metrics::kWishesFile); }
+
+absl::Status RankDir::write_wishes(const v1::RankWishes& wishes) const {
+  std::string text;
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  const auto printed = google::protobuf::util::MessageToJsonString(wishes, &text, options);
+  if (!printed.ok()) return absl::InternalError("wishes are not printable");
+  text += "\n";
+  if (const auto there = read_file(wishes_path()); there.ok() && *there == text) return absl::OkStatus();
+  return write_file(wishes_path(), text);
+}
+
 absl::StatusOr<StateDir> StateDir::open(const std::string& path) {
   std::error_code problem;
   const std::string absolute = fs::absolute(path, problem).lexically_normal().string();
@@ -239,14 +253,18 @@ void StateDir::retire(const RankKey& key, const RankDir& directory, int keep) co
   // The folders of the epoch and the job, if that was the last rank in them.
   fs::path parent = fs::path(directory.path()).parent_path();
   if (fs::remove(parent, problem)) fs::remove(parent.parent_path(), problem);
-  fs::last_write_time(target, fs::file_time_type::clock::now(), problem);  // The order of retirement.
 
   std::vector<std::pair<fs::file_time_type, fs::path>> kept;
   for (fs::directory_iterator entry(finished, problem), end; !problem && entry != end; entry.increment(problem)) {
     std::error_code unreadable;
-    kept.emplace_back(entry->last_write_time(unreadable), entry->path());
+    if (entry->path() != target) kept.emplace_back(entry->last_write_time(unreadable), entry->path());
   }
   std::sort(kept.begin(), kept.end());
+  // The order of retirement, also when the clock was set back since the last one.
+  fs::file_time_type time = fs::file_time_type::clock::now();
+  if (!kept.empty()) time = std::max(time, kept.back().first + std::chrono::milliseconds(1));
+  fs::last_write_time(target, time, problem);
+  kept.emplace_back(time, target);
   for (size_t i = 0; i + static_cast<size_t>(keep) < kept.size(); ++i) fs::remove_all(kept[i].second, problem);
 }
 

@@ -7,6 +7,7 @@
 //     flight        the rank's last calls to its peers, and a count that grows while it gets on; see worker/flight
 //     pid.json      who the process is; written by the spawner by rename before the program runs
 //     exit.json     {"exit_code": n}, 128 + n for signal n; written by the spawner by rename
+//     wishes.json   RankWishes as protobuf JSON: what is asked of a rank that runs; by rename
 //     memory.json   bytes in use on its device before it started, where that is known
 //     shipped.json  how much the coordinator has acknowledged; a hint, the coordinator's word wins
 //   <state>/finished/<job id>.<epoch>.<rank>/   the same after the coordinator let go of it; the newest few stay
@@ -61,6 +62,7 @@ class RankDir {
   std::string plan_path() const { return path_ + "/plan.json"; }
   std::string events_path() const { return path_ + "/events.jsonl"; }
   std::string flight_path() const { return path_ + "/flight"; }
+  std::string wishes_path() const;
   std::string log_path() const { return path_ + "/log"; }
   std::string marker() const { return "TELAR_RANK_DIR=" + path_; }
 
@@ -75,6 +77,7 @@ class RankDir {
   // Bytes in use on the rank's device before it started. A hint: without it nobody asks whether they are back.
   absl::Status write_memory_before(uint64_t bytes) const;
   std::optional<uint64_t> read_memory_before() const;
+  absl::Status write_wishes(const v1::RankWishes& wishes) const;  // Nothing where they are there already.
 
  private:
   std::string path_;

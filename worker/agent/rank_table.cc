@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 
@@ -145,7 +146,7 @@ void RankTable::reconcile(const std::vector<v1::Assignment>& wish) {
       }
     } else if (stopping) {
       add_never_started(one.plan(), absl::OkStatus());
-    } else if (one.desired() == v1::Assignment::RUN && !blocked(one.plan())) {
+    } else if (one.desired() == v1::Assignment::RUN && starts_ && !blocked(one.plan())) {
       start(one.plan());
     }
   }
@@ -264,8 +265,14 @@ absl::Status RankTable::advance(Rank& rank) {
 
 void RankTable::set_exited(Rank& rank, bool count) {
   const int pid = rank.status.pid();
-  rank.status = describe_end(rank.directory, rank.directory.read_exit());
+  const auto exit = rank.directory.read_exit();
+  rank.status = describe_end(rank.directory, exit);
   rank.status.set_pid(pid);
+  const bool rebooted = rank.family && rank.family->leader.boot_id != boot_id();
+  if (rebooted && !exit && rank.status.failure_class() == v1::CRASH) {  // Nobody saw its end; it is not its own fault.
+    rank.status.set_failure_class(v1::NODE_LOST);
+    rank.status.set_message("its machine was started again");
+  }
   rank.over_since = clock_->now();
   shipper_->close(key_of(rank.plan));
   if (rank.family && !rank.family->cgroup.empty()) rmdir(rank.family->cgroup.c_str());
@@ -320,6 +327,10 @@ bool RankTable::all_over() const {
     if (rank.running() || !rank.status.output_shipped()) return false;
   }
   return true;
+}
+
+bool RankTable::nothing_left() const {
+  return all_over() && std::all_of(ranks_.begin(), ranks_.end(), [](const auto& one) { return one.second.clean(); });
 }
 
 }  // namespace telar::agent

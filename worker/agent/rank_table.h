@@ -53,10 +53,13 @@ class RankTable {
   std::vector<v1::RankStatus> statuses() const;
   // Of every epoch whose ranks here are all over, as soon as nothing of them is left or what is left will not go.
   std::vector<v1::Receipt> receipts() const;
+  // From now on only what is to stop is obeyed.
+  void start_no_more() { starts_ = false; }
   // SIGTERM to every rank now, SIGKILL after the grace: the one that its job asks for, or else this. Returns the
   // longest.
   std::chrono::milliseconds stop_all(std::chrono::milliseconds grace);
-  bool all_over() const;  // No process is left and all output is shipped.
+  bool all_over() const;      // No process is left and all output is shipped.
+  bool nothing_left() const;  // Nor any trace, as the receipts of all say.
 
  private:
   using Steady = Clock::Steady;
@@ -105,6 +108,7 @@ class RankTable {
   const Clock* const clock_;
   PaceBook* paces_ = nullptr;
   std::map<RankKey, Rank> ranks_;
+  bool starts_ = true;
   absl::Status spawner_lost_;
 };
 

@@ -41,10 +41,9 @@ struct Shipper::Rank {
   Steady::time_point paused_until, remembered;
 };
 
-Shipper::Shipper(const std::shared_ptr<grpc::Channel>& channel, std::string node, ShipperConfig config,
-                 metrics::RankMetrics* metrics, metrics::DaemonMetrics* daemon_metrics,
-                 std::function<void()> on_shipped)
-    : stub_(v1::Cluster::NewStub(channel)),
+Shipper::Shipper(const Line* line, std::string node, ShipperConfig config, metrics::RankMetrics* metrics,
+                 metrics::DaemonMetrics* daemon_metrics, std::function<void()> on_shipped)
+    : line_(line),
       node_(std::move(node)),
       config_(config),
       metrics_(metrics),
@@ -248,7 +247,7 @@ grpc::Status Shipper::call(grpc::Status (v1::Cluster::Stub::*method)(grpc::Clien
     if (stopping_) return grpc::Status::CANCELLED;
     in_flight_ = &context;
   }
-  const grpc::Status status = ((*stub_).*method)(&context, request, response);
+  const grpc::Status status = (*line_->stub().*method)(&context, request, response);
   const std::lock_guard lock(mutex_);
   in_flight_ = nullptr;
   return status;

@@ -15,10 +15,9 @@
 #include <string>
 #include <thread>
 
-#include <grpcpp/channel.h>
-
 #include "telar/v1/cluster.grpc.pb.h"
 #include "worker/agent/event_file.h"
+#include "worker/agent/line.h"
 #include "worker/agent/log_limit.h"
 #include "worker/agent/pace_book.h"
 #include "worker/agent/rank_dir.h"
@@ -33,12 +32,12 @@ struct ShipperConfig {
   std::chrono::milliseconds full_patience{30'000};
 };
 
-// Thread safe. `metrics` and what `on_shipped` uses must outlive it.
+// Thread safe. `line`, `metrics` and what `on_shipped` uses must outlive it.
 class Shipper {
  public:
   // `on_shipped` is called from the thread when shipped() of some rank has become true.
-  Shipper(const std::shared_ptr<grpc::Channel>& channel, std::string node, ShipperConfig config,
-          metrics::RankMetrics* metrics, metrics::DaemonMetrics* daemon_metrics, std::function<void()> on_shipped);
+  Shipper(const Line* line, std::string node, ShipperConfig config, metrics::RankMetrics* metrics,
+          metrics::DaemonMetrics* daemon_metrics, std::function<void()> on_shipped);
   ~Shipper();  // Ends at once, also in the middle of a call; the next daemon goes on from there.
   Shipper(const Shipper&) = delete;
   Shipper& operator=(const Shipper&) = delete;
@@ -69,7 +68,7 @@ class Shipper {
   grpc::Status call(grpc::Status (v1::Cluster::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
                     const Request& request, Response* response);
 
-  const std::unique_ptr<v1::Cluster::Stub> stub_;
+  const Line* const line_;
   const std::string node_;
   const ShipperConfig config_;
   metrics::RankMetrics* const metrics_;

@@ -255,21 +255,82 @@ absl::Status check_column_sums(In x, InOut sums) {
   return Check("column_sums").matrix("x", x, kFloat, -1, -1).vector("sums", sums, kF32, cols_of(x)).status();
 }
 
-absl::Status check_amax(In x, Out amax) {
-  return Check("amax").vector("x", x, kFloat, -1).vector("amax", amax, kF32, 1).status();
+absl::Status check_amax(In x, In known, Out amax) {
+  return Check("amax")
+      .vector("x", x, kFloat, -1)
+      .optional_vector("known", known, kF32, 1)
+      .vector("amax", amax, kF32, 1)
+      .status();
 }
 
-absl::Status check_quantize(In x, In amax, Out rows, Out columns, Out inverse_scale) {
+absl::Status check_history_amax(In history, Out amax) {
+  return Check("history_amax")
+      .matrix("history", history, kF32, -1, -1)
+      .vector("amax", amax, kF32, rows_of(history))
+      .status();
+}
+
+absl::Status check_push_history(In amax, InOut history) {
+  return Check("push_history")
+      .matrix("history", history, kF32, -1, -1)
+      .vector("amax", amax, kF32, rows_of(history))
+      .status();
+}
+
+absl::Status check_quantize(In x, In amax, Out rows, Out columns, Out inverse_scale, InOut seen) {
   Check check("quantize");
   check.matrix("x", x, kFloat, -1, -1).vector("amax", amax, kF32, 1);
   check.rule(!rows.absent() || !columns.absent(), "rows", std::string_view("nothing"), "rows, columns or both");
   if (!rows.absent()) check.matrix("rows", rows, kFp8, rows_of(x), cols_of(x));
   if (!columns.absent()) check.matrix("columns", columns, kFp8, cols_of(x), rows_of(x));
   if (!rows.absent() && !columns.absent()) check.same_type("columns", columns, "rows", rows);
-  return check.vector("inverse_scale", inverse_scale, kF32, 1).status();
+  return check.vector("inverse_scale", inverse_scale, kF32, 1).optional_vector("seen", seen, kF32, 1).status();
+}
+
+absl::Status check_transpose(In x, Out y) {
+  return Check("transpose")
+      .matrix("x", x, kFp8, -1, -1)
+      .matrix("y", y, kFp8, cols_of(x), rows_of(x))
+      .same_type("y", y, "x", x)
+      .status();
+}
+
+absl::Status check_inverse_scales(In amax, Out inverses) {
+  return Check("inverse_scales")
+      .vector("amax", amax, kF32, -1)
+      .matrix("inverses", inverses, kF32, amax.elements(), 4)
+      .status();
+}
+
+absl::Status check_quantize_blocks(In x, bool square, Out rows, Out rows_inverse, Out columns, Out columns_inverse) {
+  Check check("quantize_blocks");
+  check.matrix("x", x, kFloat, -1, -1);
+  check.rule(!rows.absent() || !columns.absent(), "rows", std::string_view("nothing"), "rows, columns or both");
+  const auto copy = [&](const char* name, const Out& q, const char* inverse_name, const Out& inverse, int64_t height,
+                        int64_t width) {
+    check.rule(q.absent() == inverse.absent(), inverse_name,
+               std::string_view(inverse.absent() ? "nothing" : "a tensor"),
+               q.absent() ? "nothing, as its copy is absent" : "a tensor");
+    if (q.absent() || inverse.absent()) return;
+    const Shape shape = fp8_inverse_shape(square ? Fp8Scaled::kSquares : Fp8Scaled::kRuns, height, width);
+    check.matrix(name, q, kFp8, height, width).matrix(inverse_name, inverse, kF32, shape[0], shape[1]);
+  };
+  copy("rows", rows, "rows_inverse", rows_inverse, rows_of(x), cols_of(x));
+  copy("columns", columns, "columns_inverse", columns_inverse, cols_of(x), rows_of(x));
+  if (!rows.absent() && !columns.absent()) check.same_type("columns", columns, "rows", rows);
+  return check.status();
 }
 
 namespace {
+
+// What has not the shape of any blocks is one number.
+void check_inverse(Check& check, const char* name, const In& q, const In& inverse) {
+  if (fp8_scaled(q, inverse) == Fp8Scaled::kWhole) {
+    check.vector(name, inverse, kF32, 1);
+  } else {
+    check.matrix(name, inverse, kF32, -1, -1);
+  }
+}
 
 void check_scaled(Check& check, const In& a, const In& a_inverse, const In& b, const In& b_inverse) {
   const std::string multiple = absl::StrCat("a multiple of ", kFp8Multiple);
@@ -278,8 +339,12 @@ void check_scaled(Check& check, const In& a, const In& a_inverse, const In& b, c
       .rule(a.dtype != DType::kF8E5M2 || b.dtype != DType::kF8E5M2, "b", name_of(b.dtype), "f8e4m3 beside f8e5m2 as a")
       .rule(cols_of(a) % kFp8Multiple == 0, "a", cols_of(a), absl::StrCat("columns that are ", multiple))
       .rule(rows_of(b) % kFp8Multiple == 0, "b", rows_of(b), absl::StrCat("rows that are ", multiple))
-      .vector("a_inverse", a_inverse, kF32, 1)
-      .vector("b_inverse", b_inverse, kF32, 1);
+      .rule(fp8_scaled(a, a_inverse) != Fp8Scaled::kSquares, "a_inverse", a_inverse.shape.to_string(),
+            "[1], or of runs of 128 along rows")
+      .rule((fp8_scaled(a, a_inverse) == Fp8Scaled::kWhole) == (fp8_scaled(b, b_inverse) == Fp8Scaled::kWhole),
+            "b_inverse", b_inverse.shape.to_string(), "blocks beside blocks as a_inverse, or [1] beside [1]");
+  check_inverse(check, "a_inverse", a, a_inverse);
+  check_inverse(check, "b_inverse", b, b_inverse);
 }
 
 }  // namespace
@@ -325,13 +390,14 @@ void check_norm_backward(Check& check, const In& dy, const In& x, const In& weig
 
 }  // namespace
 
-absl::Status check_layer_norm(In residual, In delta, In weight, In bias, Out sum, Out y, Out mean, Out rstd) {
+absl::Status check_layer_norm(In residual, In delta, In weight, In bias, Out sum, Out y, Out mean, Out rstd, Out amax) {
   Check check("layer_norm");
   check_norm(check, residual, delta, weight, sum, y, rstd);
   return check.optional_vector("bias", bias, kFloat, cols_of(residual))
       .one_half("bias", bias, "residual", residual)
       .one_half("bias", bias, "weight", weight)
       .vector("mean", mean, kF32, rows_of(residual))
+      .optional_vector("amax", amax, kF32, 1)
       .status();
 }
 
@@ -341,10 +407,10 @@ absl::Status check_layer_norm_backward(In dy, In x, In weight, In mean, In rstd,
   return check.vector("mean", mean, kF32, rows_of(x)).optional_vector("dbias", dbias, kF32, cols_of(x)).status();
 }
 
-absl::Status check_rms_norm(In residual, In delta, In weight, Out sum, Out y, Out rstd) {
+absl::Status check_rms_norm(In residual, In delta, In weight, Out sum, Out y, Out rstd, Out amax) {
   Check check("rms_norm");
   check_norm(check, residual, delta, weight, sum, y, rstd);
-  return check.status();
+  return check.optional_vector("amax", amax, kF32, 1).status();
 }
 
 absl::Status check_rms_norm_backward(In dy, In x, In weight, In rstd, InOut dx, InOut dweight) {
@@ -353,11 +419,16 @@ absl::Status check_rms_norm_backward(In dy, In x, In weight, In rstd, InOut dx, 
   return check.status();
 }
 
-absl::Status check_gelu(In x, Out y) {
-  return Check("gelu").tensor("x", x, kFloat).vector("y", y, kFloat, x.elements()).same_type("y", y, "x", x).status();
+absl::Status check_gelu(In x, Out y, Out amax) {
+  return Check("gelu")
+      .tensor("x", x, kFloat)
+      .vector("y", y, kFloat, x.elements())
+      .same_type("y", y, "x", x)
+      .optional_vector("amax", amax, kF32, 1)
+      .status();
 }
 
-absl::Status check_gelu_backward(In dy, In x, Out dx, InOut dbias) {
+absl::Status check_gelu_backward(In dy, In x, Out dx, InOut dbias, Out amax) {
   return Check("gelu_backward")
       .tensor("x", x, kFloat)
       .vector("dy", dy, kFloat, x.elements())
@@ -365,6 +436,7 @@ absl::Status check_gelu_backward(In dy, In x, Out dx, InOut dbias) {
       .vector("dx", dx, kFloat, x.elements())
       .same_type("dx", dx, "x", x)
       .optional_vector("dbias", dbias, kF32, cols_of(dx))
+      .optional_vector("amax", amax, kF32, 1)
       .status();
 }
 

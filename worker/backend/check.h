@@ -30,18 +30,23 @@ absl::Status check_linear_dgrad(In dy, In weight, Out dx);
 absl::Status check_linear_wgrad(In dy, In x, InOut dweight, InOut dbias);
 
 absl::Status check_column_sums(In x, InOut sums);
-absl::Status check_amax(In x, Out amax);
-absl::Status check_quantize(In x, In amax, Out rows, Out columns, Out inverse_scale);
+absl::Status check_amax(In x, In known, Out amax);
+absl::Status check_quantize(In x, In amax, Out rows, Out columns, Out inverse_scale, InOut seen);
+absl::Status check_transpose(In x, Out y);
+absl::Status check_inverse_scales(In amax, Out inverses);
+absl::Status check_quantize_blocks(In x, bool square, Out rows, Out rows_inverse, Out columns, Out columns_inverse);
+absl::Status check_history_amax(In history, Out amax);
+absl::Status check_push_history(In amax, InOut history);
 absl::Status check_fp8_product(In a, In a_inverse, In b, In b_inverse, In bias, Out y);
 absl::Status check_fp8_wgrad(In a, In a_inverse, In b, In b_inverse, InOut dweight);
 
-absl::Status check_layer_norm(In residual, In delta, In weight, In bias, Out sum, Out y, Out mean, Out rstd);
+absl::Status check_layer_norm(In residual, In delta, In weight, In bias, Out sum, Out y, Out mean, Out rstd, Out amax);
 absl::Status check_layer_norm_backward(In dy, In x, In weight, In mean, In rstd, InOut dx, InOut dweight, InOut dbias);
-absl::Status check_rms_norm(In residual, In delta, In weight, Out sum, Out y, Out rstd);
+absl::Status check_rms_norm(In residual, In delta, In weight, Out sum, Out y, Out rstd, Out amax);
 absl::Status check_rms_norm_backward(In dy, In x, In weight, In rstd, InOut dx, InOut dweight);
 
-absl::Status check_gelu(In x, Out y);
-absl::Status check_gelu_backward(In dy, In x, Out dx, InOut dbias);
+absl::Status check_gelu(In x, Out y, Out amax);
+absl::Status check_gelu_backward(In dy, In x, Out dx, InOut dbias, Out amax);
 absl::Status check_swiglu(In gate_up, Out y, Out amax);
 absl::Status check_swiglu_backward(In dy, In gate_up, Out dgate_up, Out amax);
 

@@ -71,7 +71,8 @@ struct DeviceInfo {
   double peak_flops_bf16 = 0;
   double peak_flops_f16 = 0;
   double peak_flops_f8 = 0;
-  bool multiplies_fp8 = false;  // Kernels::fp8_product and fp8_wgrad are there.
+  bool multiplies_fp8 = false;         // Kernels::fp8_product and fp8_wgrad are there.
+  bool multiplies_fp8_blocks = false;  // Also of operands that are scaled in blocks.
   double peak_flops(DType compute) const {
     if (compute == DType::kF32) return peak_flops_f32;
     if (is_fp8(compute)) return peak_flops_f8;

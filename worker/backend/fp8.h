@@ -8,10 +8,31 @@
 #include <cstdint>
 
 #include "worker/backend/dtype.h"
+#include "worker/backend/view.h"
 
 namespace telar::backend {
 
 inline constexpr int64_t kFp8Multiple = 16;  // Of extents that tensor cores take; see Kernels::fp8_product.
+
+// What has one scale. The inverse scales of an FP8 tensor q[R, K], whose rows a product sums along: f32 [1];
+// [blocks of K, R]; [blocks of R, blocks of K rounded up to a multiple of 4], what is beyond being nothing. No two of
+// these are the same shape where R is a multiple of 16.
+enum class Fp8Scaled : uint8_t { kWhole, kRuns, kSquares };
+inline constexpr int64_t kFp8Block = 128;  // Elements of a run; rows and columns of a square. The last may be shorter.
+constexpr int64_t fp8_blocks(int64_t extent) { return (extent + kFp8Block - 1) / kFp8Block; }
+inline Shape fp8_inverse_shape(Fp8Scaled scaled, int64_t rows, int64_t columns) {
+  if (scaled == Fp8Scaled::kWhole) return {1};
+  if (scaled == Fp8Scaled::kRuns) return {fp8_blocks(columns), rows};
+  return {fp8_blocks(rows), (fp8_blocks(columns) + 3) / 4 * 4};
+}
+// By the shape of the inverse scales of q; what has none of these shapes counts as whole.
+inline Fp8Scaled fp8_scaled(const View& q, const View& inverse) {
+  if (q.elements() == 0) return Fp8Scaled::kWhole;
+  for (const Fp8Scaled scaled : {Fp8Scaled::kRuns, Fp8Scaled::kSquares}) {
+    if (inverse.shape == fp8_inverse_shape(scaled, q.rows(), q.cols())) return scaled;
+  }
+  return Fp8Scaled::kWhole;
+}
 
 // The greatest power of two with amax * scale <= the largest number of `dtype` (1.75 * 2^8 or 2^15), but at most 2^126,
 // so that its inverse is a normal number. 1 where amax is 0; NaN where it is not finite. `amax` is at least 0.

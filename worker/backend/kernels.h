@@ -129,36 +129,54 @@ class Kernels {
   virtual absl::Status column_sums(Stream&, In x, InOut sums) = 0;
 
   // --- FP8 ------------------------------------------------------------------------------------------------------
-  // amax[1] (f32) = the greatest |x| of an act; NaN if there is one in x.
-  virtual absl::Status amax(Stream&, In x, Out amax) = 0;
+  // amax[1] (f32) = the greatest |x| of an act; NaN if there is one in x. Where known[0] (f32 [1], unless absent) is
+  // above 0, that, and x is not looked at.
+  virtual absl::Status amax(Stream&, In x, In known, Out amax) = 0;
   // x [T, C] times fp8_scale(amax) (see fp8.h), rounded to FP8: as it is (rows [T, C]) and transposed (columns [C, T]),
   // of which one may be absent; and what that is to be multiplied by again, inverse_scale[1] (f32). Where amax is not
-  // finite all of it is NaN, so that whatever is made of it shows. Values beyond amax saturate.
-  virtual absl::Status quantize(Stream&, In x, In amax, Out rows, Out columns, Out inverse_scale) = 0;
-  // y[M, N] = a[M, R] b[N, R]^T a_inverse[0] b_inverse[0] + bias[N] (unless absent). a, b: FP8, not both E5M2; y: bf16
-  // or f32; bias: bf16. N and R are multiples of 16. `fast`: tensor cores may keep sums in fewer bits than f32 has.
+  // finite all of it is NaN, so that whatever is made of it shows. Values beyond amax saturate; an infinity is NaN.
+  // seen[1] (f32, unless absent) becomes the greater one of itself and the greatest |x|, for which NaN is an infinity.
+  virtual absl::Status quantize(Stream&, In x, In amax, Out rows, Out columns, Out inverse_scale, InOut seen) = 0;
+  // amax[N] (f32) = `margin` times the greatest of each row of history [N, L], or, if `newest`, its first.
+  virtual absl::Status history_amax(Stream&, In history, bool newest, float margin, Out amax) = 0;
+  // Each finite amax[n] goes in front of row n of history [N, L], whose last entry falls out; the other rows stay.
+  virtual absl::Status push_history(Stream&, In amax, InOut history) = 0;
+  // y [C, T] (FP8) = x [T, C] (the same) transposed.
+  virtual absl::Status transpose(Stream&, In x, Out y) = 0;
+  // inverses [N, 4] (f32): in each row the inverse of fp8_scale(amax[n]) for E4M3, and zeros.
+  virtual absl::Status inverse_scales(Stream&, In amax, Out inverses) = 0;
+  // As quantize(), but each copy in blocks of 128, each by its own greatest magnitude of now: runs along the copy's
+  // rows or, if `square`, squares, which both copies have alike. Inverse scales as fp8.h says, absent where the copy
+  // is.
+  virtual absl::Status quantize_blocks(Stream&, In x, bool square, Out rows, Out rows_inverse, Out columns,
+                                       Out columns_inverse) = 0;
+  // y[M, N] = a[M, R] b[N, R]^T + bias[N] (unless absent), each operand times its inverse scales (see fp8.h): of both
+  // as a whole, or of both in blocks, a's in runs. a, b: FP8, not both E5M2; y: bf16 or f32; bias: bf16. N and R are
+  // multiples of 16. `fast`: tensor cores may keep sums in fewer bits than f32 has, but with blocks.
   virtual absl::Status fp8_product(Stream&, In a, In a_inverse, In b, In b_inverse, In bias, bool fast, Out y) = 0;
   // The same into dweight[M, N] in f32, never fast, added to what it holds if `accumulate`; else that is not looked at.
   virtual absl::Status fp8_wgrad(Stream&, In a, In a_inverse, In b, In b_inverse, bool accumulate, InOut dweight) = 0;
 
   // --- Norms, with the residual add in front -------------------------------------------------------------------
   // sum = residual + delta (delta absent: sum must be absent too and residual is normed itself);
-  // y = norm(sum) * weight (+ bias). All act [T, C]; weight, bias: w [C]; mean, rstd: f32 [T].
+  // y = norm(sum) * weight (+ bias). All act [T, C]; weight, bias: w [C]; mean, rstd: f32 [T]; amax (f32 [1], unless
+  // absent): what amax() says of y.
   virtual absl::Status layer_norm(Stream&, In residual, In delta, In weight, In bias, float epsilon, Out sum, Out y,
-                                  Out mean, Out rstd) = 0;
+                                  Out mean, Out rstd, Out amax) = 0;
   // x is the normed input (`sum`). Accumulates dx += d norm / dx, and dweight, dbias (grad).
   virtual absl::Status layer_norm_backward(Stream&, In dy, In x, In weight, In mean, In rstd, InOut dx, InOut dweight,
                                            InOut dbias) = 0;
-  virtual absl::Status rms_norm(Stream&, In residual, In delta, In weight, float epsilon, Out sum, Out y, Out rstd) = 0;
+  virtual absl::Status rms_norm(Stream&, In residual, In delta, In weight, float epsilon, Out sum, Out y, Out rstd,
+                                Out amax) = 0;
   virtual absl::Status rms_norm_backward(Stream&, In dy, In x, In weight, In rstd, InOut dx, InOut dweight) = 0;
 
   // --- Activations of the MLP -----------------------------------------------------------------------------------
   // GELU, tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
-  virtual absl::Status gelu(Stream&, In x, Out y) = 0;
+  // amax (f32 [1], unless absent), here and below: what amax() says of the result.
+  virtual absl::Status gelu(Stream&, In x, Out y, Out amax) = 0;
   // dbias (grad [C], unless absent) accumulates the column sums of dx as stored.
-  virtual absl::Status gelu_backward(Stream&, In dy, In x, Out dx, InOut dbias) = 0;
+  virtual absl::Status gelu_backward(Stream&, In dy, In x, Out dx, InOut dbias, Out amax) = 0;
   // y[T, F] = silu(gate) * up, where a row of gate_up [T, 2F] holds F gates, then F ups.
-  // amax (f32 [1], unless absent): what amax() says of y, of dgate_up.
   virtual absl::Status swiglu(Stream&, In gate_up, Out y, Out amax) = 0;
   virtual absl::Status swiglu_backward(Stream&, In dy, In gate_up, Out dgate_up, Out amax) = 0;
 

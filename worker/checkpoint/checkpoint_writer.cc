@@ -40,10 +40,12 @@ bool has(const Names& sorted, const std::string& name) {
 constexpr std::chrono::milliseconds kLeaving = std::chrono::seconds(10);
 
 constexpr const char* kUntold = "telar.dev/untold";
-absl::Status as_untold(absl::Status status) {
-  status.SetPayload(kUntold, absl::Cord("1"));
+constexpr const char* kFenced = "telar.dev/fenced";
+absl::Status marked(const char* mark, absl::Status status) {
+  status.SetPayload(mark, absl::Cord("1"));
   return status;
 }
+absl::Status as_untold(absl::Status status) { return marked(kUntold, std::move(status)); }
 
 double seconds(std::chrono::milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
@@ -84,6 +86,7 @@ uint64_t part_bytes(const TensorPart& part) {
 }  // namespace
 
 bool untold(const absl::Status& status) { return status.GetPayload(kUntold).has_value(); }
+bool fenced(const absl::Status& status) { return status.GetPayload(kFenced).has_value(); }
 
 CheckpointWriter::CheckpointWriter(FileSystem& files, std::string run_dir, uint64_t step, uint64_t attempt,
                                    uint64_t shard_bytes, Peers peers, Writing writing)
@@ -151,8 +154,8 @@ absl::Status CheckpointWriter::await_begin() {
 
 absl::Status CheckpointWriter::fence() const {
   const auto refuse = [&](const std::string& path, uint64_t other) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("attempt ", attempt_, " may not save: ", path, " is of attempt ", other));
+    return marked(kFenced, absl::FailedPreconditionError(
+                               absl::StrCat("attempt ", attempt_, " may not save: ", path, " is of attempt ", other)));
   };
   const auto names = files_.list(parent_);
   if (!names.ok()) return names.status();
@@ -522,7 +525,8 @@ absl::Status CheckpointWriter::decide() {
   // From here on the files are not this writer's to take away: whoever comes next may find that they count.
   if (writing_.committer->remembers() && !refused(status)) temp_exists_ = false;
   if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat("checkpoint ", target_, ": ", status.message()));
+  const absl::Status told(status.code(), absl::StrCat("checkpoint ", target_, ": ", status.message()));
+  return refused(status) ? marked(kFenced, told) : told;
 }
 
 }  // namespace telar::checkpoint

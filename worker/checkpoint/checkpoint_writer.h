@@ -67,6 +67,9 @@ struct PublishResult {
 // The error of a save of which the other ranks could not be told: they wait for this one until their patience is over,
 // unless it ends.
 bool untold(const absl::Status& status);
+// The error of a save that this attempt may not publish, nor any later one of its: a greater attempt is there, or
+// whoever decides has refused it.
+bool fenced(const absl::Status& status);
 
 // One save of one step. Not for several threads. A writer that is destroyed unpublished takes its files away.
 //

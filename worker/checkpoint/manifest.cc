@@ -18,7 +18,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::array kKinds = {TensorKind::kWeight, TensorKind::kMaster, TensorKind::kExpAvg, TensorKind::kExpAvgSq};
+constexpr std::array kKinds = {TensorKind::kWeight, TensorKind::kMaster, TensorKind::kExpAvg, TensorKind::kExpAvgSq,
+                               TensorKind::kFp8Amax};
 constexpr std::array kStoredDtypes = {backend::DType::kF32, backend::DType::kBF16, backend::DType::kF16,
                                       backend::DType::kI32, backend::DType::kU8};
 
@@ -211,6 +212,8 @@ std::string name_of(TensorKind kind) {
       return "exp_avg";
     case TensorKind::kExpAvgSq:
       return "exp_avg_sq";
+    case TensorKind::kFp8Amax:
+      return "fp8_amax";
   }
   return "?";
 }

@@ -17,9 +17,10 @@ namespace telar::checkpoint {
 inline constexpr uint32_t kFormatVersion = 1;
 inline constexpr const char* kManifestName = "manifest.json";
 
-enum class TensorKind : uint8_t { kWeight, kMaster, kExpAvg, kExpAvgSq };
+// kFp8Amax: greatest magnitudes of a product's operands in FP8, [operands, steps], the last step's first.
+enum class TensorKind : uint8_t { kWeight, kMaster, kExpAvg, kExpAvgSq, kFp8Amax };
 
-std::string name_of(TensorKind kind);  // "weight", "master", "exp_avg", "exp_avg_sq"
+std::string name_of(TensorKind kind);  // "weight", "master", "exp_avg", "exp_avg_sq", "fp8_amax"
 std::optional<TensorKind> kind_from(std::string_view name);
 
 // How the run was laid out when it saved. Only for people: any layout loads any other.

@@ -183,12 +183,14 @@ class Decomposer {
     Op op = whole.cut(rows);
     op.name = absl::StrCat(whole.name, ".part", part_++);
     op.phase = whole.phase;
+    op.portion = whole.portion;
     return now_[pair.product] = add(std::move(op));
   }
 
   OpId record(const Pair& pair, const char* what, int64_t number, Op op) {
     op.name = absl::StrCat(ops_[pair.collective].name, what, number);
     op.phase = ops_[pair.collective].phase;
+    op.portion = ops_[pair.collective].portion;
     return add(std::move(op));
   }
 

@@ -76,6 +76,12 @@ enum class Phase : uint8_t {
   kOther
 };
 
+// What an op is about; -1: of none, or of several.
+struct Portion {
+  int stage = -1;
+  int micro_batch = -1;
+};
+
 // Where each buffer is, while a program runs.
 class Addresses {
  public:
@@ -119,6 +125,7 @@ struct Op {
   std::string name;
   Lane lane;
   Phase phase = Phase::kOther;
+  Portion portion;
   std::vector<Access> accesses;
   std::vector<OpId> after;  // Earlier ops that it waits for whatever they touch: Program::wait_for().
   Cost cost;

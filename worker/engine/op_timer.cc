@@ -9,16 +9,13 @@ namespace {
 double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
-double real_seconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 constexpr int kClockReadings = 5;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<OpTimer>> OpTimer::create(const Plan& plan, backend::Device& device) {
-  std::unique_ptr<OpTimer> timer(new OpTimer(plan, device));
+absl::StatusOr<std::unique_ptr<OpTimer>> OpTimer::create(const Plan& plan, backend::Device& device, Now now) {
+  std::unique_ptr<OpTimer> timer(new OpTimer(plan, device, now ? std::move(now) : Now(steady_seconds)));
   absl::Status status;
   const auto make = [&](Event& event) {
     absl::StatusOr<Event> made = device.create_timed_event();
@@ -40,7 +37,7 @@ absl::StatusOr<std::unique_ptr<OpTimer>> OpTimer::create(const Plan& plan, backe
 }
 
 void OpTimer::begin(backend::Stream& origin) {
-  began_ = steady_seconds();
+  began_ = now_();
   origin.record(*begin_);
 }
 
@@ -52,26 +49,27 @@ void OpTimer::after(OpId op, backend::Stream& lane) { lane.record(*stops_[op]); 
 
 void OpTimer::end(backend::Stream& origin) {
   origin.record(*end_);
-  issued_ = steady_seconds() - began_;
+  issued_ = now_() - began_;
 }
 
 // Device times are relative. An event on an idle stream happens between two looks at the host's clock; the closest two
 // say best when, and how long before the run began.
-absl::StatusOr<double> OpTimer::start_on_the_clock() {
-  double start = 0, closest = std::numeric_limits<double>::max();
+absl::Status OpTimer::find_start(RunTimes& times) {
+  double closest = std::numeric_limits<double>::max();
   for (int reading = 0; reading < kClockReadings; ++reading) {
-    const double before = real_seconds();
+    const double before = now_();
     clock_->record(*anchor_);
     absl::Status status = clock_->synchronize();
-    const double after = real_seconds();
+    const double after = now_();
     if (!status.ok()) return status;
     const absl::StatusOr<double> since = device_.seconds_between(*begin_, *anchor_);
     if (!since.ok()) return since.status();
     if (after - before >= closest) continue;
     closest = after - before;
-    start = (before + after) / 2 - *since;
+    times.start = (before + after) / 2 - *since;
+    times.start_error = closest / 2;
   }
-  return start;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<RunTimes> OpTimer::times() {
@@ -90,10 +88,8 @@ absl::StatusOr<RunTimes> OpTimer::times() {
     at = time.stop;
     times.ops.push_back(time);
   }
-  const absl::StatusOr<double> start = start_on_the_clock();
-  status.Update(start.status());
+  if (status.ok()) status = find_start(times);
   if (!status.ok()) return status;
-  times.start = *start;
   return times;
 }
 

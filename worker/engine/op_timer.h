@@ -5,6 +5,7 @@
 // behind (RunTimes::issued is near RunTimes::seconds), the times of ops include waiting to be enqueued.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -18,17 +19,20 @@ struct OpTime {
   double stop = 0;
 };
 struct RunTimes {
-  double start = 0;         // Seconds since the Unix epoch, by the host's clock: alike for all processes of a host.
+  double start = 0;         // By the timer's clock.
+  double start_error = 0;   // Seconds that this may be off, either way.
   double seconds = 0;       // Until all lanes were done.
   double issued = 0;        // Seconds that the host took to enqueue the run.
   std::vector<OpTime> ops;  // By OpId.
 };
 
-// Observes one run; a second overwrites the first. Outlives the run.
+// Observes one run at a time; what times() has given is free for the next. Outlives the run.
 class OpTimer final : public RunObserver {
  public:
-  // `plan` must outlive it.
-  static absl::StatusOr<std::unique_ptr<OpTimer>> create(const Plan& plan, backend::Device& device);
+  using Now = std::function<double()>;  // Seconds by a clock that never jumps.
+  // `plan` must outlive it. `now`: the host's clock; none: std::chrono::steady_clock's. All that it needs of the device
+  // is made here.
+  static absl::StatusOr<std::unique_ptr<OpTimer>> create(const Plan& plan, backend::Device& device, Now now = {});
 
   void begin(backend::Stream& origin) override;
   void before(OpId op, backend::Stream& lane) override;
@@ -39,12 +43,13 @@ class OpTimer final : public RunObserver {
   absl::StatusOr<RunTimes> times();
 
  private:
-  OpTimer(const Plan& plan, backend::Device& device) : plan_(plan), device_(device) {}
-  absl::StatusOr<double> start_on_the_clock();
+  OpTimer(const Plan& plan, backend::Device& device, Now now) : plan_(plan), device_(device), now_(std::move(now)) {}
+  absl::Status find_start(RunTimes& times);
 
   using Event = std::unique_ptr<backend::Event>;
   const Plan& plan_;
   backend::Device& device_;
+  const Now now_;
   Event begin_, end_, anchor_;
   std::vector<Event> starts_;  // By OpId; none for ops without waits.
   std::vector<Event> stops_;   // By OpId.

@@ -59,18 +59,26 @@ class Program {
   }
 
   // --- Ops ---
-  // Names of the ops recorded while a Scope lives start with its prefix ("layer3/"), and they count for its phase.
+  // Names of the ops recorded while a Scope lives start with its prefix ("layer3/"), and they count for its phase and
+  // are about its portion.
   class Scope {
    public:
     Scope(Program& program, const std::string& prefix) : Scope(program, prefix, program.phase_) {}
     Scope(Program& program, const std::string& prefix, Phase phase)
-        : program_(program), prefix_length_(program.prefix_.size()), phase_(program.phase_) {
+        : program_(program),
+          prefix_length_(program.prefix_.size()),
+          phase_(program.phase_),
+          portion_(program.portion_) {
       program.prefix_ += prefix;
       program.phase_ = phase;
+    }
+    Scope(Program& program, const std::string& prefix, Portion portion) : Scope(program, prefix) {
+      program.portion_ = portion;
     }
     ~Scope() {
       program_.prefix_.resize(prefix_length_);
       program_.phase_ = phase_;
+      program_.portion_ = portion_;
     }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
@@ -79,6 +87,7 @@ class Program {
     Program& program_;
     size_t prefix_length_;
     Phase phase_;
+    Portion portion_;
   };
 
   // A kernel, on the compute lane. `flops` is for forecasts.
@@ -150,6 +159,7 @@ class Program {
   OpId add_named(const std::string& name, Op op) {
     op.name = prefix_ + name;
     op.phase = phase_;
+    op.portion = portion_;
     return add_op(std::move(op));
   }
 
@@ -227,6 +237,7 @@ class Program {
   std::map<Lane, std::vector<OpId>> held_;  // What the next op of each lane waits for.
   std::string prefix_;
   Phase phase_ = Phase::kOther;
+  Portion portion_;
 };
 
 }  // namespace telar::engine

@@ -57,6 +57,11 @@ void StepBuffers::receive(uint64_t step) {
   origin.record(*at.received);
 }
 
+uint64_t StepBuffers::device_bytes(const std::vector<Tensor>& inputs) {
+  std::vector<Place> places;
+  return kSlots * place(inputs, places);
+}
+
 uint64_t StepBuffers::device_bytes() const {
   uint64_t bytes = 0;
   for (const Slot& slot : slots_) bytes += slot.device_inputs->bytes();

@@ -48,6 +48,8 @@ class StepBuffers {
     std::memcpy(&value, slot(step).host_outputs->data() + outputs_[index].offset, sizeof(value));
     return value;
   }
+  // What they take on the device for such inputs, beside the program's arenas.
+  static uint64_t device_bytes(const std::vector<Tensor>& inputs);
   uint64_t device_bytes() const;
 
  private:

@@ -1,7 +1,9 @@
 #include "worker/engine/trace.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -55,6 +57,19 @@ Intervals busy(const Trace& trace, Filter filter) {
   return united(std::move(intervals));
 }
 
+Json clock_json(const TraceClock& clock) {
+  Json json = {{"node", clock.node},
+               {"monotonic", clock.monotonic},
+               {"wall", clock.wall},
+               {"start", clock.start},
+               {"start_error", clock.start_error}};
+  if (clock.reference.empty()) return json;
+  json["reference"] = clock.reference;
+  json["offset"] = clock.offset;
+  json["offset_error"] = clock.offset_error;
+  return json;
+}
+
 Json figures_json(const Trace& trace) {
   const TraceFigures figures = figures_of(trace);
   Json lanes = Json::array();
@@ -65,7 +80,14 @@ Json figures_json(const Trace& trace) {
   }
   return {{"rank", trace.rank},
           {"step", trace.step},
-          {"start", trace.start},
+          {"job", trace.job},
+          {"epoch", trace.epoch},
+          {"world", trace.world},
+          {"pp", trace.pp},
+          {"dp", trace.dp},
+          {"tp", trace.tp},
+          {"start", trace.clock.wall + (trace.clock.start - trace.clock.monotonic)},
+          {"clock", clock_json(trace.clock)},
           {"seconds", trace.seconds},
           {"issued", trace.issued},
           {"compute", figures.compute},
@@ -76,9 +98,57 @@ Json figures_json(const Trace& trace) {
           {"lanes", std::move(lanes)}};
 }
 
-Json name_event(const Trace& trace, const char* what, size_t lane, const std::string& name) {
-  return {{"name", what}, {"ph", "M"}, {"pid", trace.rank}, {"tid", lane}, {"args", {{"name", name}}}};
+Json metadata_event(const Trace& trace, const char* what, size_t lane, Json args) {
+  return {{"name", what}, {"ph", "M"}, {"pid", trace.rank}, {"tid", lane}, {"args", std::move(args)}};
 }
+
+// What an op is besides its time; only what there is to say.
+Json args_json(const TracedOp& op) {
+  Json args = {{"bytes", op.bytes}};
+  if (op.portion.stage >= 0) args["stage"] = op.portion.stage;
+  if (op.portion.micro_batch >= 0) args["micro_batch"] = op.portion.micro_batch;
+  if (op.comm.empty()) return args;
+  args["comm"] = op.comm;
+  if (op.to >= 0) {
+    args["to"] = op.to;
+    args["sent"] = op.sent;
+  }
+  if (op.from >= 0) {
+    args["from"] = op.from;
+    args["received"] = op.received;
+  }
+  if (op.root >= 0) args["root"] = op.root;
+  if (op.to < 0 && op.from < 0) args["met"] = op.met;
+  return args;
+}
+
+// Numbers the calls of a rank as its peers number them.
+class CallNumbers {
+ public:
+  CallNumbers(std::span<const backend::Group> groups, int rank) : groups_(groups), rank_(rank) {}
+
+  void note(const CommCall& call, TracedOp& op) {
+    if (call.group >= groups_.size()) return;
+    const std::vector<int>& ranks = groups_[call.group].ranks;
+    const auto member = [&](int place) { return ranks.at(static_cast<size_t>(place)); };
+    if (call.sends()) {
+      op.to = member(call.peer);
+      op.sent = next_[{call.group, rank_, op.to}]++;
+    }
+    if (call.receives()) {
+      op.from = member(call.receives_from());
+      op.received = next_[{call.group, op.from, rank_}]++;
+    }
+    if (call.point_to_point()) return;
+    if (call.kind == CommKind::kBroadcast) op.root = member(call.peer);
+    op.met = next_[{call.group, -1, -1}]++;
+  }
+
+ private:
+  const std::span<const backend::Group> groups_;
+  const int rank_;
+  std::map<std::tuple<GroupId, int, int>, uint64_t> next_;
+};
 
 }  // namespace
 
@@ -106,13 +176,13 @@ std::string_view name_of(Phase phase) {
   return "?";
 }
 
-Trace make_trace(const Program& program, const Plan& plan, const RunTimes& times,
-                 std::span<const std::string> group_names) {
-  Trace trace{.start = times.start, .seconds = times.seconds, .issued = times.issued};
+Trace make_trace(const Program& program, const Plan& plan, std::span<const backend::Group> groups, int rank) {
+  Trace trace{.rank = rank};
   for (const Lane& lane : plan.lanes) {
-    const bool named = lane.kind == LaneKind::kComm && lane.index < group_names.size();
-    trace.lanes.push_back({named ? group_names[lane.index] : lane.to_string(), lane.kind});
+    const bool named = lane.kind == LaneKind::kComm && lane.index < groups.size();
+    trace.lanes.push_back({named ? groups[lane.index].name : lane.to_string(), lane.kind});
   }
+  CallNumbers numbers(groups, rank);
   for (OpId id = 0; id < program.ops().size(); ++id) {
     const Op& op = program.ops()[id];
     trace.ops.push_back({.name = op.name,
@@ -121,10 +191,21 @@ Trace make_trace(const Program& program, const Plan& plan, const RunTimes& times
                          .bytes = op.comm ? static_cast<double>(op.comm->bytes()) : op.cost.bytes,
                          .receives = op.comm && op.comm->kind == CommKind::kRecv,
                          .comm = op.comm ? std::string(name_of(op.comm->kind)) : std::string(),
-                         .start = times.ops[id].start,
-                         .stop = times.ops[id].stop});
+                         .portion = op.portion});
+    if (op.comm) numbers.note(*op.comm, trace.ops.back());
   }
   return trace;
+}
+
+void set_times(Trace& trace, const RunTimes& times) {
+  trace.clock.start = times.start;
+  trace.clock.start_error = times.start_error;
+  trace.seconds = times.seconds;
+  trace.issued = times.issued;
+  for (size_t op = 0; op < trace.ops.size(); ++op) {
+    trace.ops[op].start = times.ops[op].start;
+    trace.ops[op].stop = times.ops[op].stop;
+  }
 }
 
 TraceFigures figures_of(const Trace& trace) {
@@ -147,14 +228,14 @@ TraceFigures figures_of(const Trace& trace) {
 
 std::string to_chrome_json(const Trace& trace) {
   Json events = Json::array();
-  events.push_back(name_event(trace, "process_name", 0, absl::StrCat("rank ", trace.rank)));
+  events.push_back(metadata_event(trace, "process_name", 0, {{"name", absl::StrCat("rank ", trace.rank)}}));
+  events.push_back(metadata_event(trace, "process_labels", 0,
+                                  {{"labels", absl::StrCat("pipeline ", trace.pp, ", replica ", trace.dp, ", slice ",
+                                                           trace.tp, ", node of rank ", trace.clock.node)}}));
+  events.push_back(metadata_event(trace, "process_sort_index", 0, {{"sort_index", trace.rank}}));  // By stage.
   for (size_t lane = 0; lane < trace.lanes.size(); ++lane) {
-    events.push_back(name_event(trace, "thread_name", lane, trace.lanes[lane].name));
-    events.push_back({{"name", "thread_sort_index"},
-                      {"ph", "M"},
-                      {"pid", trace.rank},
-                      {"tid", lane},
-                      {"args", {{"sort_index", lane}}}});
+    events.push_back(metadata_event(trace, "thread_name", lane, {{"name", trace.lanes[lane].name}}));
+    events.push_back(metadata_event(trace, "thread_sort_index", lane, {{"sort_index", lane}}));
   }
   for (const TracedOp& op : trace.ops) {
     events.push_back({{"name", op.name},
@@ -164,7 +245,7 @@ std::string to_chrome_json(const Trace& trace) {
                       {"dur", 1e6 * (op.stop - op.start)},
                       {"pid", trace.rank},
                       {"tid", op.lane},
-                      {"args", {{"bytes", op.bytes}}}});
+                      {"args", args_json(op)}});
   }
   return Json({{"displayTimeUnit", "ms"}, {"telar", figures_json(trace)}, {"traceEvents", std::move(events)}})
       .dump(-1, ' ', false, Json::error_handler_t::replace);

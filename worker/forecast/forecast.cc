@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "worker/engine/step_buffers.h"
 #include "worker/engine/trace.h"
 #include "worker/forecast/advice.h"
 #include "worker/forecast/recorded.h"
@@ -120,11 +121,12 @@ class Writer {
   }
 
  private:
-  // Of the batch, which has room for the whole step on the device.
+  // Of the batch, which has room for the whole step on the device, and twice more on its way there.
   uint64_t batch_bytes_not_recorded() const {
     const int64_t more = micro_batches_of(spec_) - recorded_.micro_batches;
     const uint64_t tensors = spec_.data().reset_at_documents() ? 3 : 2;
-    return static_cast<uint64_t>(more) * tensors * spec_.batch().micro() * spec_.batch().sequence_length() * 4;
+    return static_cast<uint64_t>(more) * tensors * spec_.batch().micro() * spec_.batch().sequence_length() * 4 *
+           (1 + engine::StepBuffers::kSlots);
   }
 
   void rank(size_t p) {

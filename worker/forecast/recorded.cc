@@ -9,6 +9,7 @@
 #include "worker/engine/graph.h"
 #include "worker/engine/lanes.h"
 #include "worker/engine/plan.h"
+#include "worker/engine/step_buffers.h"
 #include "worker/forecast/op_cost.h"
 #include "worker/plan/programs.h"
 
@@ -122,6 +123,8 @@ absl::StatusOr<RecordedRank> record_rank(const plan::RunShape& shape, const v1::
   const auto planned = engine::plan(train->program);
   if (!planned.ok()) return planned.status();
   rank.arena_bytes = planned->arena_bytes;
+  rank.arena_bytes[static_cast<size_t>(engine::MemoryClass::kIo)] +=
+      engine::StepBuffers::device_bytes(train->from_host());
   writer.write(train->program, planned->lanes, planned->ops, planned->events, rank);
   const auto eval = plan::record_eval(shape);
   const auto planned_eval = engine::plan(eval->program);

@@ -186,6 +186,8 @@ void RankMetrics::observe(const std::string& job_id, uint64_t epoch, uint32_t ra
     case v1::RankEvent::kSample:
     case v1::RankEvent::kFailure:
     case v1::RankEvent::kFinished:
+    case v1::RankEvent::kLogLost:
+    case v1::RankEvent::kTrace:
     case v1::RankEvent::KIND_NOT_SET:
       break;
   }

@@ -15,9 +15,9 @@ double attention_flops(const AttentionDims& dims) {
 
 }  // namespace
 
-Tensor Attention::forward(const Recorder& recorder, Tensor x) {
+Tensor Attention::forward(const Recorder& recorder, Tensor x, Tensor x_amax) {
   const AttentionDims dims = recorder.attention_dims();
-  packed_ = qkv_.forward(recorder, x);  // [tokens, (H + 2K) D]
+  packed_ = qkv_.forward(recorder, x, x_amax);  // [tokens, (H + 2K) D]
   if (recorder.rope_table.defined()) {
     recorder.program.record(prefix_ + "rope", &Kernels::rope, dims, recorder.rope_table.in(), recorder.starts.in(),
                             packed_.inout());

@@ -17,7 +17,9 @@ class Attention {
         output_(prefix + "o", spec.architecture() == v1::GPT2, Linear::Split::kInputs) {}
 
   // x: act [local tokens, hidden] -> the same, not yet added to the residual stream.
-  engine::Tensor forward(const Recorder& recorder, engine::Tensor x);
+  // x_amax: see Linear::forward; input_amax() is for it.
+  engine::Tensor forward(const Recorder& recorder, engine::Tensor x, engine::Tensor x_amax);
+  engine::Tensor input_amax(const Recorder& recorder) const { return qkv_.input_amax(recorder); }
   // `norm`: its output was forward's x.
   engine::Tensor backward(const Recorder& recorder, Norm& norm, engine::Tensor dy);
   // Whether the backward reads norm's output.

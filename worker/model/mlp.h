@@ -17,9 +17,11 @@ class Mlp {
         down_(prefix + "down", gpt2_, Linear::Split::kInputs) {}
 
   // x: act [local tokens, hidden] -> the same, not yet added to the residual stream.
-  engine::Tensor forward(const Recorder& recorder, engine::Tensor x);
+  // x_amax: see Linear::forward; input_amax() is for it.
+  engine::Tensor forward(const Recorder& recorder, engine::Tensor x, engine::Tensor x_amax);
+  engine::Tensor input_amax(const Recorder& recorder) const { return inner_.input_amax(recorder); }
   // All of forward but its last product: everything that the backward reads.
-  void expand(const Recorder& recorder, engine::Tensor x);
+  void expand(const Recorder& recorder, engine::Tensor x, engine::Tensor x_amax);
   // `norm`: its output was forward's x.
   engine::Tensor backward(const Recorder& recorder, Norm& norm, engine::Tensor dy);
   // Whether the backward reads norm's output.

@@ -5,22 +5,22 @@ namespace telar::model {
 using backend::Kernels;
 using engine::Tensor;
 
-Norm::Output Norm::forward(const Recorder& recorder, Tensor residual, Tensor delta) {
+Norm::Output Norm::forward(const Recorder& recorder, Tensor residual, Tensor delta, Tensor y_amax) {
   const Tensor sum =
       delta.defined() ? recorder.local_activation(name_ + ".residual", recorder.spec.hidden()) : Tensor();
   x_ = delta.defined() ? sum : residual;
-  normalize(recorder, residual, delta, sum);
-  return {x_, y_};
+  normalize(recorder, residual, delta, sum, y_amax);
+  return {x_, y_, y_amax};
 }
 
 Tensor Norm::output(const Recorder& recorder) {
   if (!recorder.recomputes_cheap_ops()) return y_;
   const engine::Program::Scope again = recorder.recompute_scope();
-  normalize(recorder, x_, Tensor(), Tensor());  // The statistics too: the kernel has them anyway.
+  normalize(recorder, x_, Tensor(), Tensor(), Tensor());  // The statistics too: the kernel has them anyway.
   return y_;
 }
 
-void Norm::normalize(const Recorder& recorder, Tensor residual, Tensor delta, Tensor sum) {
+void Norm::normalize(const Recorder& recorder, Tensor residual, Tensor delta, Tensor sum, Tensor y_amax) {
   const float epsilon = static_cast<float>(recorder.spec.norm_epsilon());
   y_ = recorder.local_activation(name_ + ".y", recorder.spec.hidden());
   rstd_ = recorder.local_statistic(name_ + ".rstd");
@@ -29,10 +29,10 @@ void Norm::normalize(const Recorder& recorder, Tensor residual, Tensor delta, Te
     mean_ = recorder.local_statistic(name_ + ".mean");
     recorder.program.record(name_, &Kernels::layer_norm, residual.in(), delta.in(), weight.in(),
                             recorder.weight(name_ + ".bias").in(), epsilon, sum.out(), y_.out(), mean_.out(),
-                            rstd_.out());
+                            rstd_.out(), y_amax.out());
   } else {
     recorder.program.record(name_, &Kernels::rms_norm, residual.in(), delta.in(), weight.in(), epsilon, sum.out(),
-                            y_.out(), rstd_.out());
+                            y_.out(), rstd_.out(), y_amax.out());
   }
 }
 

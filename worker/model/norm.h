@@ -14,9 +14,11 @@ class Norm {
   struct Output {
     engine::Tensor residual;  // residual + delta: the residual stream behind the add. act [local tokens, hidden]
     engine::Tensor y;         // Normed. act [local tokens, hidden]
+    engine::Tensor y_amax;    // As asked for.
   };
-  // `delta` may be undefined: then the residual stream goes on as it is.
-  Output forward(const Recorder& recorder, engine::Tensor residual, engine::Tensor delta);
+  // `delta` may be undefined: then the residual stream goes on as it is. `y_amax`: f32 [1], gets y's greatest
+  // magnitude; undefined if nobody wants to know.
+  Output forward(const Recorder& recorder, engine::Tensor residual, engine::Tensor delta, engine::Tensor y_amax = {});
   // For the backward, forward's y again: as kept, or normed a second time from the sum, which is always kept. The same
   // bits, since what is normed is the sum as stored.
   engine::Tensor output(const Recorder& recorder);
@@ -34,7 +36,8 @@ class Norm {
   }
 
  private:
-  void normalize(const Recorder& recorder, engine::Tensor residual, engine::Tensor delta, engine::Tensor sum);
+  void normalize(const Recorder& recorder, engine::Tensor residual, engine::Tensor delta, engine::Tensor sum,
+                 engine::Tensor y_amax);
 
   std::string name_;
   engine::Tensor x_, y_, mean_, rstd_;

@@ -174,6 +174,17 @@ std::vector<ParameterGroup> parameter_groups(const v1::ModelSpec& model, const S
   return GroupList(model, share).build();
 }
 
+std::vector<std::string> layer_products(const v1::ModelSpec& model) {
+  const char* const inner = model.architecture() == v1::GPT2 ? "up" : "gate_up";
+  std::vector<std::string> products;
+  for (uint32_t layer = 0; layer < model.layers(); ++layer) {
+    for (const char* product : {"qkv", "o", inner, "down"}) {
+      products.push_back("layers." + std::to_string(layer) + "." + product);
+    }
+  }
+  return products;
+}
+
 int key_value_replicas(const v1::ModelSpec& model, int tensor_size) {
   return std::max(1, tensor_size / static_cast<int>(model.kv_heads()));
 }

@@ -1,6 +1,7 @@
 // The parameters of a model, in groups and units: what exists, not where it lives.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "telar/v1/spec.pb.h"
@@ -33,6 +34,9 @@ struct Share {
 // Tensor parallelism: rows of q, k, v, gate, up and of the tables, columns of o and down; all else every rank has. With
 // fewer key-value heads than ranks, ranks in a row have the same one.
 std::vector<parallel::ParameterGroup> parameter_groups(const v1::ModelSpec& model, const Share& share = {});
+
+// The products of the layers, from the first: "layers.{i}." and qkv, o, up (Llama: gate_up), down.
+std::vector<std::string> layer_products(const v1::ModelSpec& model);
 
 // Tensor ranks in a row that hold the same key-value head.
 int key_value_replicas(const v1::ModelSpec& model, int tensor_size);

@@ -28,6 +28,8 @@ struct Fp8 {
   std::vector<bool> layers;                          // Of the model: which do.
   engine::DType gradients = engine::DType::kF8E5M2;  // Of what flows back.
   bool fast_forward = true;                          // See Kernels::fp8_product; the backward's never are.
+  bool blocks = false;                               // Scaled in blocks.
+  parallel::Delayed delayed;                         // Without entries: scales are not delayed.
 };
 
 struct Recorder {
@@ -39,8 +41,9 @@ struct Recorder {
   engine::Tensor rope_table;  // f32 [sequence, head_dim]; undefined for learned positions.
   engine::Tensor starts;  // i32 [tokens], whole on every rank: see kernels.h; undefined: documents are not told apart.
   engine::DType act = engine::DType::kF32;
-  const Fp8* fp8 = nullptr;  // Of the layer that is being recorded; none: its products are in `act`.
-  int64_t batch = 0;         // Sequences of one micro-batch.
+  const Fp8* fp8 = nullptr;                     // Of the layer that is being recorded; none: its products are in `act`.
+  const parallel::Fp8Scales* scales = nullptr;  // With fp8.
+  int64_t batch = 0;                            // Sequences of one micro-batch.
   int64_t sequence = 0;
   int64_t logits_bytes = 0;  // Bound on the logits that exist at once; see Head.
   // What the backward computes again instead of finding it kept.

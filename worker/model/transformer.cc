@@ -46,9 +46,10 @@ Tensor Transformer::forward(const Recorder& recorder, Tensor in) {
 }
 
 Transformer::Stream Transformer::Layer::forward(const Recorder& recorder, Stream in) {
-  const Norm::Output first = attention_norm.forward(recorder, in.residual, in.delta);
-  const Norm::Output second = mlp_norm.forward(recorder, first.residual, attention.forward(recorder, first.y));
-  return {second.residual, mlp.forward(recorder, second.y)};
+  const Norm::Output first = attention_norm.forward(recorder, in.residual, in.delta, attention.input_amax(recorder));
+  const Tensor delta = attention.forward(recorder, first.y, first.y_amax);
+  const Norm::Output second = mlp_norm.forward(recorder, first.residual, delta, mlp.input_amax(recorder));
+  return {second.residual, mlp.forward(recorder, second.y, second.y_amax)};
 }
 
 Recorder Transformer::of_layer(const Recorder& recorder, size_t index) const {
@@ -59,8 +60,11 @@ Recorder Transformer::of_layer(const Recorder& recorder, size_t index) const {
 
 void Transformer::Layer::recompute(const Recorder& recorder) {
   const engine::Program::Scope again = recorder.recompute_scope();
-  const Norm::Output first = attention_norm.forward(recorder, attention_norm.residual(), Tensor());
-  mlp.expand(recorder, mlp_norm.forward(recorder, first.residual, attention.forward(recorder, first.y)).y);
+  const Norm::Output first =
+      attention_norm.forward(recorder, attention_norm.residual(), Tensor(), attention.input_amax(recorder));
+  const Tensor delta = attention.forward(recorder, first.y, first.y_amax);
+  const Norm::Output second = mlp_norm.forward(recorder, first.residual, delta, mlp.input_amax(recorder));
+  mlp.expand(recorder, second.y, second.y_amax);
 }
 
 void Transformer::Layer::backward(const Recorder& recorder, Tensor dresidual) {

@@ -1,4 +1,4 @@
-// A tensor in FP8: what Kernels::quantize makes, and how programs record it.
+// A tensor in FP8: what Kernels::quantize and quantize_blocks make, and how programs record them.
 #pragma once
 
 #include <string>
@@ -11,16 +11,20 @@ namespace telar::parallel {
 enum class Copies : uint8_t { kRows, kColumns, kBoth };
 
 struct Quantized {
-  engine::Tensor rows;           // As x. Undefined if not asked for; so are columns.
-  engine::Tensor columns;        // x's columns as rows.
-  engine::Tensor inverse_scale;  // f32 [1]
+  engine::Tensor rows, rows_inverse;        // As x, and its inverse scales (see fp8.h). Undefined if not asked for.
+  engine::Tensor columns, columns_inverse;  // The same of x's columns as rows.
 };
 
 // f32 [1], of the tensor `name`; for whoever finds its greatest magnitude.
 engine::Tensor amax_tensor(engine::Program& program, const std::string& name);
-// The greatest magnitude in x.
-engine::Tensor record_amax(engine::Program& program, const std::string& name, engine::Tensor x);
-Quantized record_quantize(engine::Program& program, const std::string& name, engine::Tensor x, engine::Tensor amax,
+// What quantising is told: see Kernels::quantize.
+struct Scaling {
+  engine::Tensor amax, seen;  // f32 [1]; seen: undefined if nobody wants to know.
+};
+Quantized record_quantize(engine::Program& program, const std::string& name, engine::Tensor x, const Scaling& scaling,
                           engine::DType dtype, Copies copies, engine::MemoryClass memory_class);
+// See Kernels::quantize_blocks.
+Quantized record_quantize_blocks(engine::Program& program, const std::string& name, engine::Tensor x, bool square,
+                                 engine::DType dtype, Copies copies, engine::MemoryClass memory_class);
 
 }  // namespace telar::parallel

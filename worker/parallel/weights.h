@@ -8,14 +8,16 @@
 // layer that computes, also where the backward turns round.
 //
 // FP8 copies of a matrix are made when a layer first wants them: once a step, and with ZeRO 3, where copies of all
-// would take as much memory as it saves, once a gather.
+// would take as much memory as it saves, once a gather. There buckets that fp8_gather.h takes come in FP8.
 #pragma once
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "worker/parallel/flat_tensors.h"
+#include "worker/parallel/fp8_gather.h"
 #include "worker/parallel/groups.h"
 #include "worker/parallel/quantized.h"
 
@@ -32,36 +34,41 @@ class Weights {
  public:
   // `stored`: shards under ZeRO 3, else whole. All must outlive it.
   Weights(engine::Program& program, const FlatLayout& layout, const Groups& groups, const Sharding& sharding,
-          FlatTensors stored)
+          FlatTensors stored, Fp8Weights fp8 = {})
       : program_(program),
         layout_(layout),
         groups_(groups),
         sharding_(sharding),
         stored_(std::move(stored)),
+        fp8_(std::move(fp8)),
+        fp8_gather_(program, layout, groups, stored_, fp8_),
         gathers_(layout.buckets().size(), 0) {}
+  Weights(const Weights&) = delete;
 
-  // The packed tensor, for ops that are recorded before the next call.
+  // The packed tensor, for ops that are recorded before the next call. Not of a product in FP8.
   engine::Tensor group(const std::string& name);
-  // The same in E4M3. At least the copies that are wanted are defined.
-  Quantized quantized(const std::string& name, Copies wanted);
+  // The weight of a product, in E4M3. At least the copies that are wanted are defined.
+  Quantized quantized(const std::string& product, Copies wanted);
   // ZeRO 1, 2: the same in every program of a run.
   bool is_whole_between_steps(size_t bucket) const;
   // This rank's shard of the bucket has new values: gathers it if it is to be whole between steps.
   void updated(size_t bucket);
 
  private:
-  struct Slots {
-    std::vector<engine::Tensor> tensors;
-    std::vector<size_t> holds;  // The bucket in each.
-    std::vector<int64_t> read;  // When each was read last, in reads.
+  struct Slot {
+    Fp8Gather::Slot tensors;  // Where the bucket is not in FP8, `whole` is of the weights' type, and all.
+    size_t holds = 0;         // The bucket.
+    int64_t read = 0;         // When it was read last, in reads.
   };
+  bool gathers_in_fp8(size_t bucket) const { return sharding_.zero_stage == 3 && fp8_gather_.takes(bucket); }
   struct Fp8Copies {
-    int64_t gather = 0;  // Of the bucket's gathers, the one that they were made behind.
-    engine::Tensor amax;
+    int64_t gather = 0;   // Of the bucket's gathers, the one that they were made behind.
+    engine::Tensor amax;  // Unless they are gathered.
     Quantized made;
   };
   engine::Tensor bucket(size_t index);
-  engine::Tensor slot_of(size_t index);
+  Fp8Gather::Slot slot_of(size_t index);
+  Quantized quantized_in_gather(const std::string& product, Copies wanted);
   void gather(size_t index, engine::Tensor shard, engine::Tensor whole);
 
   engine::Program& program_;
@@ -69,9 +76,12 @@ class Weights {
   const Groups& groups_;
   const Sharding sharding_;
   const FlatTensors stored_;
-  std::vector<int64_t> gathers_;          // By bucket, recorded so far.
-  std::map<std::string, Fp8Copies> fp8_;  // By group.
-  std::map<int64_t, Slots> slots_;        // By elements of the buckets that share it.
+  const Fp8Weights fp8_;
+  Fp8Gather fp8_gather_;
+  std::vector<int64_t> gathers_;             // By bucket, recorded so far.
+  std::map<std::string, Fp8Copies> copies_;  // By product.
+  // By elements of the buckets that share them, and of what they have in FP8.
+  std::map<std::pair<int64_t, int64_t>, std::vector<Slot>> slots_;
   int64_t reads_ = 0;
 };
 

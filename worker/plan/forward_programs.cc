@@ -31,9 +31,12 @@ std::unique_ptr<EvalProgram> record_eval(const RunShape& shape) {
   count_valid(program, shape, eval->targets, eval->valid);
   reduce_over_world(program, shape, "stop.reduce", eval->stop, ReduceOp::kMax);
   program.record("loss.zero", &Kernels::fill, 0.0f, eval->loss_sum.out());
-  parallel::Weights weights(program, shape.layout, shape.groups, shape.sharding, eval->weights);
+  eval->amax_history = borrow_history(program, shape);
+  const parallel::Fp8Scales scales = fp8_scales(program, shape, eval->amax_history, /*observes=*/false);
+  parallel::Weights weights(program, shape.layout, shape.groups, shape.sharding, eval->weights,
+                            fp8_weights(shape, scales));
   const model::Recorder layers =
-      recorder(program, shape, weights, eval->rope_table, eval->starts, shape.spec.batch().micro());
+      recorder(program, shape, weights, scales, eval->rope_table, eval->starts, shape.spec.batch().micro());
   const Tensor hidden = record_forward(layers, shape, eval->inputs);
   if (hidden.defined()) {
     const Program::Scope scope(program, "", Phase::kForward);
@@ -60,8 +63,11 @@ std::unique_ptr<LogitsProgram> record_logits(const RunShape& shape) {
   logits->stop = program.persistent("stop", DType::kF32, {1}, MemoryClass::kIo);
 
   reduce_over_world(program, shape, "stop.reduce", logits->stop, ReduceOp::kMax);
-  parallel::Weights weights(program, shape.layout, shape.groups, shape.sharding, logits->weights);
-  const model::Recorder layers = recorder(program, shape, weights, logits->rope_table, logits->starts, 1);
+  logits->amax_history = borrow_history(program, shape);
+  const parallel::Fp8Scales scales = fp8_scales(program, shape, logits->amax_history, /*observes=*/false);
+  parallel::Weights weights(program, shape.layout, shape.groups, shape.sharding, logits->weights,
+                            fp8_weights(shape, scales));
+  const model::Recorder layers = recorder(program, shape, weights, scales, logits->rope_table, logits->starts, 1);
   const Tensor hidden = record_forward(layers, shape, logits->inputs);
   const Program::Scope scope(program, "", Phase::kForward);
   if (hidden.defined()) {

@@ -1,6 +1,7 @@
 #include "worker/plan/recording.h"
 
 #include "worker/engine/decompose.h"
+#include "worker/model/parameters.h"
 #include "worker/model/transformer.h"
 
 namespace telar::plan {
@@ -32,8 +33,25 @@ void count_valid(Program& program, const RunShape& shape, Tensor targets, Tensor
   reduce_over_world(program, shape, "valid.reduce", valid);
 }
 
-model::Recorder recorder(Program& program, const RunShape& shape, parallel::Weights& weights, Tensor rope_table,
-                         Tensor starts, int64_t batch) {
+parallel::Fp8Scales fp8_scales(Program& program, const RunShape& shape, Tensor history, bool observes) {
+  if (shape.fp8.blocks) return parallel::Fp8Scales(program, parallel::Fp8Scales::Recipe::kBlocks);
+  if (!shape.scales_are_delayed()) return parallel::Fp8Scales(program);
+  return parallel::Fp8Scales(program, shape.fp8.delayed, history, observes);
+}
+
+parallel::Fp8Weights fp8_weights(const RunShape& shape, const parallel::Fp8Scales& scales) {
+  parallel::Fp8Weights fp8{&scales, {}};
+  if (!shape.uses_fp8()) return fp8;
+  const std::vector<std::string> products = model::layer_products(shape.spec.model());
+  const size_t of_layer = products.size() / shape.fp8.layers.size();
+  for (size_t i = 0; i < products.size(); ++i) {
+    if (shape.fp8.layers[i / of_layer]) fp8.products.insert(products[i]);
+  }
+  return fp8;
+}
+
+model::Recorder recorder(Program& program, const RunShape& shape, parallel::Weights& weights,
+                         const parallel::Fp8Scales& scales, Tensor rope_table, Tensor starts, int64_t batch) {
   return {.program = program,
           .spec = shape.spec.model(),
           .weights = weights,
@@ -42,6 +60,7 @@ model::Recorder recorder(Program& program, const RunShape& shape, parallel::Weig
           .starts = starts,
           .act = shape.act,
           .fp8 = shape.uses_fp8() ? &shape.fp8 : nullptr,
+          .scales = &scales,
           .batch = batch,
           .sequence = shape.spec.batch().sequence_length(),
           .logits_bytes = shape.logits_bytes};

@@ -53,9 +53,21 @@ void sum_over_world(engine::Program& program, const RunShape& shape, const std::
 // Counts the global batch's valid targets, each once.
 void count_valid(engine::Program& program, const RunShape& shape, engine::Tensor targets, engine::Tensor valid);
 
-// `starts`: of the batch, or undefined.
+// What FP8 tensors are scaled by. `history`: of the job's tensors, undefined unless scales are delayed. `observes`: see
+// there.
+parallel::Fp8Scales fp8_scales(engine::Program& program, const RunShape& shape, engine::Tensor history, bool observes);
+// The weights that layers multiply in FP8, by `scales`, which outlive them.
+parallel::Fp8Weights fp8_weights(const RunShape& shape, const parallel::Fp8Scales& scales);
+// The history as programs have it that the training program lends it; undefined unless scales are delayed.
+inline engine::Tensor borrow_history(engine::Program& program, const RunShape& shape) {
+  if (!shape.scales_are_delayed()) return engine::Tensor();
+  return program.external("amax_history", engine::DType::kF32, shape.fp8.delayed.history());
+}
+
+// `starts`: of the batch, or undefined. All must outlive it.
 model::Recorder recorder(engine::Program& program, const RunShape& shape, parallel::Weights& weights,
-                         engine::Tensor rope_table, engine::Tensor starts, int64_t batch);
+                         const parallel::Fp8Scales& scales, engine::Tensor rope_table, engine::Tensor starts,
+                         int64_t batch);
 
 // What flows from stage `from_stage` to its neighbour `to_stage`, forward or back, where that is on another rank: act
 // [local tokens, hidden].

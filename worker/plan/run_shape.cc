@@ -1,5 +1,6 @@
 #include "worker/plan/run_shape.h"
 
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -39,9 +40,18 @@ double head_in_layers(const v1::JobSpec& spec) {
 
 model::Fp8 fp8_of(const v1::JobSpec& spec) {
   const bool hybrid = spec.precision().fp8_gradients() == v1::PrecisionSpec::E5M2;
-  return {.layers = fp8_layers(spec),
-          .gradients = hybrid ? DType::kF8E5M2 : DType::kF8E4M3,
-          .fast_forward = spec.precision().fp8_fast_accumulation()};
+  model::Fp8 fp8{
+      .layers = fp8_layers(spec),
+      .gradients = hybrid ? DType::kF8E5M2 : DType::kF8E4M3,
+      .fast_forward = spec.precision().fp8_fast_accumulation(),
+      .blocks = spec.precision().compute() == v1::FP8 && spec.precision().recipe() == v1::PrecisionSpec::BLOCK};
+  if (spec.precision().compute() == v1::FP8 && spec.precision().recipe() == v1::PrecisionSpec::DELAYED) {
+    fp8.delayed = {.entries = spec.precision().fp8_history(),
+                   .products = model::layer_products(spec.model()),
+                   .newest = spec.precision().fp8_amax() == v1::PrecisionSpec::MOST_RECENT,
+                   .margin = std::exp2(static_cast<float>(spec.precision().fp8_margin()))};
+  }
+  return fp8;
 }
 
 // Pairs of pipeline ranks between which a schedule sends, either way.
@@ -121,10 +131,16 @@ RunShape run_shape(const v1::JobSpec& resolved, const parallel::Mesh& mesh, int6
 }
 
 absl::Status check_device(const RunShape& shape, const backend::DeviceInfo& device) {
-  if (!shape.uses_fp8() || device.multiplies_fp8) return absl::OkStatus();
+  if (!shape.uses_fp8()) return absl::OkStatus();
+  if (!device.multiplies_fp8) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("spec.precision.compute: fp8 needs a GPU of compute capability 8.9 or later, and this is ",
+                     device.model, "; use bf16"));
+  }
+  if (!shape.fp8.blocks || device.multiplies_fp8_blocks) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("spec.precision.compute: fp8 needs a GPU of compute capability 8.9 or later, and this is ",
-                   device.model, "; use bf16"));
+      absl::StrCat("spec.precision.recipe: block needs a GPU of compute capability 9.0, and this is ", device.model,
+                   "; use current"));
 }
 
 double peak_flops(const RunShape& shape, const backend::DeviceInfo& device) {

@@ -41,6 +41,7 @@ struct RunShape {
   bool sharded() const { return sharding.zero_stage > 0; }
   bool keeps_weight_shards() const { return sharding.zero_stage == 3; }
   bool uses_fp8() const { return !fp8.layers.empty(); }
+  bool scales_are_delayed() const { return fp8.delayed.entries > 0; }
   int64_t micro_tokens() const { return int64_t{spec.batch().micro()} * spec.batch().sequence_length(); }
   bool has_stage(int stage) const { return rank_of_stage[static_cast<size_t>(stage)] == mesh.pp; }
   bool has_head() const { return rank_of_stage.back() == mesh.pp; }

@@ -28,11 +28,13 @@ using Scope = engine::Program::Scope;
 // Records the schedule's actions. A stage's micro-batch is under way from its forward to the last of its backward.
 class StepRecording {
  public:
-  StepRecording(TrainProgram& train, const RunShape& shape, parallel::Weights& weights, parallel::Gradients& grads)
+  StepRecording(TrainProgram& train, const RunShape& shape, parallel::Weights& weights,
+                const parallel::Fp8Scales& scales, parallel::Gradients& grads)
       : train_(train),
         shape_(shape),
         grads_(grads),
-        recorder_(recorder(train.program, shape, weights, train.rope_table, Tensor(), shape.spec.batch().micro())) {
+        recorder_(
+            recorder(train.program, shape, weights, scales, train.rope_table, Tensor(), shape.spec.batch().micro())) {
     recorder_.grads = &grads;
     recorder_.recompute = shape.spec.memory().recompute();
     if (shape.spec.memory().offload_activations()) recorder_.offload = &offload_.emplace(train.program);
@@ -87,7 +89,7 @@ class StepRecording {
 
   void record(const Action& action) {
     Flight& flight = flights_[{action.stage, action.micro_batch}];
-    const Scope scope(train_.program, prefix(action));
+    const Scope scope(train_.program, prefix(action), engine::Portion{action.stage, action.micro_batch});
     switch (action.kind) {
       case ActionKind::kForward:
         return forward(action, flight);
@@ -213,7 +215,11 @@ void declare(TrainProgram& train, const RunShape& shape) {
   train.state.master = shape.weights_are_masters() ? updated_weights(shape, train.weights) : state("master");
   train.state.exp_avg = state("exp_avg");
   train.state.exp_avg_sq = state("exp_avg_sq");
-  train.state.step = program.persistent("step_state", DType::kF32, {backend::kStepStates}, MemoryClass::kOptimizer);
+  const engine::Shape history = shape.fp8.delayed.history();
+  train.step_state = program.persistent("step_state", DType::kF32, {backend::kStepStates + history.elements()},
+                                        MemoryClass::kOptimizer);
+  train.state.step = train.step_state.slice(0, {backend::kStepStates});
+  if (shape.scales_are_delayed()) train.amax_history = train.step_state.slice(backend::kStepStates, history);
   if (uses_rope(shape)) {
     train.rope_table = program.persistent("rope_table", DType::kF32, rope_shape(shape), MemoryClass::kWeights);
   }
@@ -228,11 +234,19 @@ void declare(TrainProgram& train, const RunShape& shape) {
 
 }  // namespace
 
+std::vector<engine::Tensor> TrainProgram::from_host() const {
+  std::vector<engine::Tensor> tensors = {inputs, targets, optimizer.step_scalars, stop};
+  if (starts.defined()) tensors.push_back(starts);
+  return tensors;
+}
+
 std::unique_ptr<TrainProgram> record_train(const RunShape& shape) {
   auto train = std::make_unique<TrainProgram>();
   Program& program = train->program;
   declare(*train, shape);
-  parallel::Weights weights(program, shape.layout, shape.groups, shape.sharding, train->weights);
+  const parallel::Fp8Scales scales = fp8_scales(program, shape, train->amax_history, /*observes=*/true);
+  parallel::Weights weights(program, shape.layout, shape.groups, shape.sharding, train->weights,
+                            fp8_weights(shape, scales));
   parallel::Gradients grads(program, shape.layout, shape.groups, shape.sharding, shape.micro_batches);
   train->grads = grads.reduced();
 
@@ -240,9 +254,10 @@ std::unique_ptr<TrainProgram> record_train(const RunShape& shape) {
   count_valid(program, shape, train->targets, train->valid);
   reduce_over_world(program, shape, "stop.reduce", train->stop, ReduceOp::kMax);
   program.record("loss.zero", &Kernels::fill, 0.0f, train->loss.out());
-  StepRecording step(*train, shape, weights, grads);
+  StepRecording step(*train, shape, weights, scales, grads);
   step.record_all();
   grads.finish();
+  if (scales.are_delayed()) reduce_over_world(program, shape, "fp8.seen.reduce", scales.all_seen(), ReduceOp::kMax);
   sum_over_world(program, shape, "loss.reduce", train->loss, shape.has_head() && shape.mesh.tp == 0);
 
   const FlatTensors updated = shape.weights_are_masters() ? FlatTensors() : updated_weights(shape, train->weights);
@@ -250,6 +265,7 @@ std::unique_ptr<TrainProgram> record_train(const RunShape& shape) {
                                          {shape.layout, shape.groups, shape.sharded(), train->grads, updated,
                                           [&weights](size_t bucket) { weights.updated(bucket); }},
                                          train->state);
+  if (scales.are_delayed()) scales.push();  // Behind the optimizer's gate, as all that a step leaves behind.
   overlap_tensor(program, shape);
   return train;
 }

@@ -16,6 +16,14 @@ constexpr std::chrono::minutes kPatienceForLast{2};
 
 using Stub = v1::Checkpoints::Stub;
 
+// What the coordinator's door says of this node, such as that it is revoked, is a no like any other. Without a reason
+// it is the coordinator that may not write, which somebody will mend.
+absl::Status told(const grpc::Status& answer) {
+  absl::Status status = from_grpc(answer);
+  const bool barred = absl::IsPermissionDenied(status) && !reason(status).empty();
+  return barred ? absl::FailedPreconditionError(status.message()) : status;
+}
+
 }  // namespace
 
 std::unique_ptr<checkpoint::PatientCommitter> dial_committer(const v1::RankPlan& plan) {
@@ -29,7 +37,7 @@ std::unique_ptr<checkpoint::PatientCommitter> dial_committer(const v1::RankPlan&
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kCall);
     v1::CommitCheckpointResponse response;
-    return from_grpc(stub->CommitCheckpoint(&context, request, &response));
+    return told(stub->CommitCheckpoint(&context, request, &response));
   };
   service.last = [stub, job = plan.job(),
                   epoch = plan.epoch()]() -> absl::StatusOr<std::optional<checkpoint::Decision>> {
@@ -39,7 +47,7 @@ std::unique_ptr<checkpoint::PatientCommitter> dial_committer(const v1::RankPlan&
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kCall);
     v1::LastCommitResponse response;
-    const absl::Status status = from_grpc(stub->LastCommit(&context, request, &response));
+    const absl::Status status = told(stub->LastCommit(&context, request, &response));
     if (!status.ok()) return status;
     if (!response.any()) return std::nullopt;
     return checkpoint::Decision{response.step(), response.epoch()};

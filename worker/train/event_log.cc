@@ -27,18 +27,26 @@ absl::StatusOr<std::unique_ptr<EventLog>> EventLog::open(const std::string& path
 
 EventLog::~EventLog() { ::close(fd_); }
 
-absl::Status EventLog::write(v1::RankEvent event) {
+absl::StatusOr<std::string> EventLog::line_of(v1::RankEvent event) {
   *event.mutable_time() = google::protobuf::util::TimeUtil::GetCurrentTime();
   std::string line;
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
   const auto printed = google::protobuf::util::MessageToJsonString(event, &line, options);
   if (!printed.ok()) return absl::InternalError(absl::StrCat("event as JSON: ", printed.message().ToString()));
-  line += '\n';
+  return line + '\n';
+}
+
+absl::Status EventLog::write(v1::RankEvent event) {
+  const auto line = line_of(event);
+  if (!line.ok()) return line.status();
+  const bool last = event.has_finished() || event.has_failure();
   std::unique_lock lock(mutex_);
-  if (!event.has_step() || waiting_.size() < kMostWaiting) waiting_ += line;
+  // While nothing finds room here either, one word about all of it is enough.
+  if (lost_log_ && (waiting_.empty() || last)) tell_lost_log();
+  if (!event.has_step() || waiting_.size() < kMostWaiting) waiting_ += *line;
   absl::Status status = flush();
-  if (!event.has_finished() && !event.has_failure()) return status;
+  if (!last) return status;
   // Nobody hears of it later.
   for (auto left = patience_; status.ok() && !waiting_.empty() && left.count() > 0; left -= kLook) {
     std::this_thread::sleep_for(kLook);
@@ -46,6 +54,13 @@ absl::Status EventLog::write(v1::RankEvent event) {
   }
   if (!status.ok() || waiting_.empty()) return status;
   return with_class(v1::STORAGE, absl::ErrnoToStatus(ENOSPC, absl::StrCat("cannot append to ", path_)));
+}
+
+void EventLog::tell_lost_log() {
+  v1::RankEvent event;
+  event.mutable_log_lost()->set_bytes(lost_log_());
+  if (event.log_lost().bytes() == 0) return;
+  if (const auto line = line_of(event); line.ok()) waiting_ += *line;
 }
 
 absl::Status EventLog::flush() {

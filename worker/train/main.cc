@@ -15,6 +15,7 @@
 #include "common/process.h"
 #include "worker/flight/format.h"
 #include "worker/metrics/exit_codes.h"
+#include "worker/metrics/rank_files.h"
 #include "worker/train/event_log.h"
 #include "worker/train/failure.h"
 #include "worker/train/rank_log.h"
@@ -85,12 +86,13 @@ int main(int argc, char** argv) {
     std::cerr << kUsage;
     return telar::metrics::exit_code(telar::v1::CONFIG);
   }
-  telar::train::init_rank_logging("telar-rank");
+  telar::train::RankLog& log = telar::train::init_rank_logging("telar-rank");
   auto events = telar::train::EventLog::open(arguments.events);
   if (!events.ok()) {
     spdlog::error("{}", std::string(events.status().message()));
     return telar::metrics::exit_code(telar::v1::STORAGE);
   }
+  (*events)->set_lost_log([&log] { return log.take_lost(); });
 
   std::atomic<bool> stop{false}, begun{false};
   // Asked to stop: the loop sees it behind the running step. Before the first step there is nothing to save, and
@@ -104,7 +106,9 @@ int main(int argc, char** argv) {
     }
   }).detach();
   telar::train::RunSeams seams;
-  seams.flight_path = arguments.events.substr(0, arguments.events.rfind('/') + 1) + telar::flight::kFileName;
+  const std::string folder = arguments.events.substr(0, arguments.events.rfind('/') + 1);
+  seams.flight_path = folder + telar::flight::kFileName;
+  seams.trace.wishes_path = folder + telar::metrics::kWishesFile;
   seams.may_begin = [&] {
     begun = true;
     return !stop;

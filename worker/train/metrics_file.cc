@@ -19,6 +19,7 @@ namespace telar::train {
 namespace {
 
 constexpr const char* kName = "metrics.jsonl";
+constexpr size_t kMostUnwritten = 4 << 20;
 
 // JSON knows no NaN.
 nlohmann::json number(double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr); }
@@ -57,7 +58,10 @@ absl::StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::open(const std::string
   return std::unique_ptr<MetricsFile>(new MetricsFile(path, fd));
 }
 
-MetricsFile::~MetricsFile() { ::close(fd_); }
+MetricsFile::~MetricsFile() {
+  flush().IgnoreError();
+  ::close(fd_);
+}
 
 absl::Status MetricsFile::write(const v1::StepReport& step) {
   nlohmann::ordered_json line;
@@ -72,7 +76,9 @@ absl::Status MetricsFile::write(const v1::StepReport& step) {
   if (step.loss_scale() > 0) line["loss_scale"] = step.loss_scale();
   if (step.skipped()) line["skipped"] = true;
   for (const v1::PhaseTime& phase : step.phases()) {
-    if (phase.phase() == "checkpoint_stall" && phase.seconds() > 0) line["checkpoint_stall"] = phase.seconds();
+    if ((phase.phase() == "data_wait" || phase.phase() == "checkpoint_stall") && phase.seconds() > 0) {
+      line[phase.phase()] = phase.seconds();
+    }
   }
   for (const v1::PhaseTime& part : step.account().parts()) line["account"][part.phase()] = part.seconds();
   if (step.account().has_pipeline()) {
@@ -104,8 +110,18 @@ absl::Status MetricsFile::write(const v1::CheckpointReport& save) {
 }
 
 absl::Status MetricsFile::append(const std::string& line) {
-  const std::string full = line + "\n";
-  if (::write(fd_, full.data(), full.size()) != static_cast<ssize_t>(full.size())) return storage_error(errno, path_);
+  if (waiting_.size() < kMostUnwritten) absl::StrAppend(&waiting_, line, "\n");
+  return flush();
+}
+
+absl::Status MetricsFile::flush() {
+  while (!waiting_.empty()) {
+    const ssize_t written = ::write(fd_, waiting_.data(), waiting_.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && (errno == ENOSPC || errno == EDQUOT)) return absl::OkStatus();
+    if (written < 0) return storage_error(errno, path_);
+    waiting_.erase(0, static_cast<size_t>(written));
+  }
   return absl::OkStatus();
 }
 

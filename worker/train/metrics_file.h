@@ -1,5 +1,8 @@
 // <run dir>/metrics.jsonl: the run's curve for people and scripts, one JSON object a step, evaluation or save. Written
 // by rank 0 alone. On a resume the lines beyond the resumed step go, so the curve never overlaps itself.
+//
+// A full disk does not end a run: lines wait in memory and follow when there is room. What waits is bounded; lines
+// beyond that, and those that wait when the run ends, are missing.
 #pragma once
 
 #include <memory>
@@ -25,8 +28,10 @@ class MetricsFile {
  private:
   MetricsFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
   absl::Status append(const std::string& line);
-  std::string path_;
-  int fd_;
+  absl::Status flush();  // As far as there is room.
+  const std::string path_;
+  const int fd_;
+  std::string waiting_;  // Whole lines, but for a first one that is partly written.
 };
 
 }  // namespace telar::train

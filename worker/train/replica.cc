@@ -107,10 +107,13 @@ absl::Status Replica::build() {
   if (absl::Status status = build_buffers(); !status.ok()) return status;
   bind(*eval_, eval_->recorded->weights, owner.weights);
   const v1::PrecisionSpec& precision = shape_.spec.precision();
-  std::vector<float> counted(backend::kStepStates);
+  std::vector<float> counted(step_state_size());
   counted[backend::kLossScale] =
       precision.compute() == v1::FP16 ? static_cast<float>(precision.loss_scale().initial()) : 1.0f;
   if (absl::Status status = write_step_state(counted); !status.ok()) return status;
+  if (owner.amax_history.defined()) {
+    eval_->executor->bind(eval_->recorded->amax_history, train_->executor->address(owner.amax_history));
+  }
   if (!owner.rope_table.defined()) return absl::OkStatus();
   eval_->executor->bind(eval_->recorded->rope_table, train_->executor->address(owner.rope_table));
   const std::vector<float> table = model::rope_table(shape_.spec.model(), shape_.spec.batch().sequence_length());
@@ -119,10 +122,8 @@ absl::Status Replica::build() {
 
 absl::Status Replica::build_buffers() {
   const plan::TrainProgram& program = *train_->recorded;
-  std::vector<Tensor> inputs = {program.inputs, program.targets, program.optimizer.step_scalars, program.stop};
-  if (program.starts.defined()) inputs.push_back(program.starts);
   auto buffers =
-      engine::StepBuffers::create(device_, *train_->executor, std::move(inputs),
+      engine::StepBuffers::create(device_, *train_->executor, program.from_host(),
                                   {program.loss, program.optimizer.grad_norm, program.valid, program.state.loss_scale(),
                                    program.state.step.slice(backend::kSkipped, {1}), program.stop});
   if (!buffers.ok()) return buffers.status();
@@ -139,7 +140,7 @@ constexpr auto kSavedKinds = static_cast<size_t>(Replica::Kind::kGrad);  // Thos
 
 absl::Status Replica::prepare_snapshots(std::span<const parallel::Piece> share) {
   if (absl::Status idle = check_idle("prepare_snapshots"); !idle.ok()) return idle;
-  const Tensor& step = train_->recorded->state.step;
+  const Tensor& step = train_->recorded->step_state;
   const Snapshot::Sources sources{.kinds = kSavedKinds,
                                   .locate =
                                       [this](size_t kind, const parallel::Piece& piece) {
@@ -154,7 +155,7 @@ absl::Status Replica::prepare_snapshots(std::span<const parallel::Piece> share) 
 }
 
 uint64_t Replica::snapshot_bytes(std::span<const parallel::Piece> share) const {
-  return Snapshot::bytes_of(share, kSavedKinds, train_->recorded->state.step.bytes());
+  return Snapshot::bytes_of(share, kSavedKinds, train_->recorded->step_state.bytes());
 }
 
 absl::Status Replica::take_snapshot() {
@@ -325,6 +326,10 @@ absl::StatusOr<Prepared<plan::LogitsProgram>*> Replica::logits_program() {
     if (logits_->recorded->rope_table.defined()) {
       logits_->executor->bind(logits_->recorded->rope_table, train_->executor->address(train_->recorded->rope_table));
     }
+    if (logits_->recorded->amax_history.defined()) {
+      logits_->executor->bind(logits_->recorded->amax_history,
+                              train_->executor->address(train_->recorded->amax_history));
+    }
   }
   return logits_.get();
 }
@@ -360,7 +365,7 @@ absl::StatusOr<std::vector<float>> Replica::next_logits(std::span<const int32_t>
 }
 
 absl::Status Replica::read_step_state(std::span<float> out) const {
-  const Tensor& tensor = train_->recorded->state.step;
+  const Tensor& tensor = train_->recorded->step_state;
   if (out.size_bytes() != tensor.bytes()) return absl::InternalError("read_step_state: wrong size");
   if (absl::Status idle = check_idle("read_step_state"); !idle.ok()) return idle;
   return device_.copy_to_host(train_->executor->address(tensor), out.data(), out.size_bytes());
@@ -368,7 +373,7 @@ absl::Status Replica::read_step_state(std::span<float> out) const {
 
 absl::Status Replica::write_step_state(std::span<const float> values) {
   if (absl::Status idle = check_writable("write_step_state"); !idle.ok()) return idle;
-  return upload<float>(device_, *train_->executor, train_->recorded->state.step, values);
+  return upload<float>(device_, *train_->executor, train_->recorded->step_state, values);
 }
 
 const parallel::FlatTensors& Replica::tensors(Kind kind) const {

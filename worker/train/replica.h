@@ -106,8 +106,10 @@ class Replica {
   absl::Status take_snapshot();
   Snapshot* snapshot() { return snapshot_.get(); }  // Null before prepare_snapshots().
 
-  // What the optimizer counts, backend::kStepStates floats; a new replica has counted nothing and its spec's loss
+  // What the optimizer counts, backend::kStepStates floats, and behind that, with delayed FP8 scales, the history of
+  // greatest magnitudes (RunShape::fp8.delayed); a new replica has counted and seen nothing and has its spec's loss
   // scale.
+  size_t step_state_size() const { return static_cast<size_t>(train_->recorded->step_state.elements()); }
   absl::Status read_step_state(std::span<float> out) const;
   absl::Status write_step_state(std::span<const float> values);
 

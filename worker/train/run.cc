@@ -65,7 +65,7 @@ class Run {
         seams_(seams),
         flight_(
             FlightLog::create(seams.flight_path, shape_.groups.list(), plan.device().kind() == v1::ResourceSpec::GPU)),
-        trace_(plan, shape_.groups.list(), shape_.mesh.pp_size > 1) {
+        trace_(plan, mesh_, shape_.groups.list(), seams.trace) {
     flight_->set_activity(Activity::kStarting);
   }
 
@@ -260,7 +260,7 @@ class Run {
     auto loader = data::BatchLoader::start(*dataset_->train, options);
     if (!loader.ok()) return with_class(v1::DATA, loader.status());
     submitted_ = start_step_ = outcome_.step;
-    if (execution_ == Replica::Execution::kLanes) trace_.account_from(start_step_);
+    if (execution_ == Replica::Execution::kLanes) trace_.observe_from(start_step_);
     while (outcome_.step < spec_.schedule().steps() && !outcome_.interrupted) {
       const absl::Status status = one_step(**loader);
       if (!status.ok()) return status;
@@ -331,7 +331,7 @@ class Run {
       const Doing saving(*flight_, Activity::kSaving);
       pace.checkpoint_stall += saves_->make_room();
     }
-    if (const absl::Status told = saves_->check_told(); !told.ok()) return told;
+    if (const absl::Status told = saves_->check_end(); !told.ok()) return told;
     const auto batch = loader.next();
     if (!batch.ok()) return with_class(v1::DATA, batch.status());
     pace.data_wait += batch->waited_seconds;
@@ -380,7 +380,13 @@ class Run {
       const absl::Status status = curves_->write(report);
       if (!status.ok()) return status;
     }
-    return events_.write(event);
+    absl::Status written = events_.write(event);
+    for (v1::TraceReport& trace : trace_.take_reports()) {
+      v1::RankEvent told;
+      *told.mutable_trace() = std::move(trace);
+      written.Update(events_.write(told));
+    }
+    return written;
   }
 
   // What the device holds beside the plan, and how steps get there.
@@ -455,7 +461,7 @@ class Run {
       return saves_->save_now(position());
     }
     saves_->make_room();
-    absl::Status status = saves_->check_told();
+    absl::Status status = saves_->check_end();
     if (status.ok()) status = saves_->stage(outcome_.step);
     if (status.ok()) write_staged();
     return status;

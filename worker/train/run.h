@@ -12,6 +12,7 @@
 #include "worker/checkpoint/file_system.h"
 #include "worker/train/event_log.h"
 #include "worker/train/replica.h"
+#include "worker/train/step_trace.h"
 
 namespace telar::train {
 
@@ -27,6 +28,7 @@ struct RunSeams {
   std::function<bool()> may_begin;
   checkpoint::FileSystem* checkpoints = nullptr;  // None: the operating system's.
   std::string flight_path;                        // File for worker/flight. Empty: none.
+  StepTrace::Seams trace;
 };
 
 // `stop` may turn true at any time (SIGTERM): all ranks then leave behind the same step, saved. An evaluation or sample

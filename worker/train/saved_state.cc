@@ -55,9 +55,47 @@ absl::Status load_kind(const checkpoint::WeightSource& source, const KindPair& k
                     checkpoint::load_pieces(source, replica.shape().layout, replica.pieces(), kind.stored, write));
 }
 
-absl::Status load_step_state(const checkpoint::Manifest& manifest, Replica& replica) {
-  std::vector<float> state(backend::kStepStates);
+// The tensor of one product, and where it is in a step state.
+struct AmaxTensor {
+  checkpoint::TensorEntry entry;
+  size_t first = 0;
+};
+std::vector<AmaxTensor> amax_tensors(const plan::RunShape& shape) {
+  std::vector<AmaxTensor> tensors;
+  if (!shape.scales_are_delayed()) return tensors;
+  const parallel::Delayed& delayed = shape.fp8.delayed;
+  size_t first = backend::kStepStates;
+  for (const std::string& product : delayed.products) {
+    tensors.push_back(
+        {{.name = product, .kind = TensorKind::kFp8Amax, .shape = {parallel::kOperands, delayed.entries}}, first});
+    first += static_cast<size_t>(parallel::kOperands * delayed.entries);
+  }
+  return tensors;
+}
+
+// Of a checkpoint of a run that had no such history, nothing; of one with another length the newest entries.
+absl::Status load_amax(const checkpoint::CheckpointReader& reader, const plan::RunShape& shape,
+                       std::span<float> step_state) {
+  for (const AmaxTensor& tensor : amax_tensors(shape)) {
+    const checkpoint::TensorEntry* stored = reader.manifest().find(tensor.entry.name, TensorKind::kFp8Amax);
+    if (stored == nullptr || stored->shape.size() != 2 || stored->shape[0] != parallel::kOperands) continue;
+    const int64_t common = std::min(stored->shape[1], shape.fp8.delayed.entries);
+    for (int64_t row = 0; row < parallel::kOperands; ++row) {
+      const checkpoint::Box newest{{row, 0}, {1, common}};
+      const size_t first = tensor.first + static_cast<size_t>(row * shape.fp8.delayed.entries);
+      const absl::Status status = reader.read_values(tensor.entry.name, TensorKind::kFp8Amax, std::span(&newest, 1),
+                                                     step_state.subspan(first, static_cast<size_t>(common)));
+      if (!status.ok()) return with_class(v1::STORAGE, status);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status load_step_state(const checkpoint::CheckpointReader& reader, Replica& replica) {
+  const checkpoint::Manifest& manifest = reader.manifest();
+  std::vector<float> state(replica.step_state_size());
   absl::Status status = replica.read_step_state(state);
+  if (status.ok()) status = load_amax(reader, replica.shape(), state);
   if (!status.ok()) return status;
   const checkpoint::OptimizerState saved =
       manifest.optimizer.value_or(checkpoint::OptimizerState{.applied_steps = manifest.step});
@@ -179,7 +217,7 @@ absl::StatusOr<Position> SavedState::restore(const std::string& path, Replica& r
     const absl::Status status = load_kind(**reader, kind, replica);
     if (!status.ok()) return status;
   }
-  absl::Status status = load_step_state((*reader)->manifest(), replica);
+  absl::Status status = load_step_state(**reader, replica);
   if (status.ok()) status = replica.masters_changed();
   if (!status.ok()) return status;
   const checkpoint::Manifest& manifest = (*reader)->manifest();
@@ -219,7 +257,7 @@ absl::StatusOr<SavedState::Values> SavedState::values_of(const Replica& replica)
   values.read = [&replica](Kind kind, const parallel::Piece& piece, std::span<float> out) {
     return of_device(replica.read(kind, piece, out));
   };
-  values.step_state.resize(backend::kStepStates);
+  values.step_state.resize(replica.step_state_size());
   const absl::Status status = replica.read_step_state(values.step_state);
   if (!status.ok()) return status;
   return values;
@@ -228,7 +266,20 @@ absl::StatusOr<SavedState::Values> SavedState::values_of(const Replica& replica)
 absl::Status SavedState::add_state(const plan::RunShape& shape, const Values& values,
                                    checkpoint::CheckpointWriter& writer) const {
   const auto pieces = share(shape);
-  writer.expect(model_tensors(plan_.spec().model()));
+  const std::vector<AmaxTensor> amaxes = amax_tensors(shape);
+  std::vector<checkpoint::TensorEntry> expected = model_tensors(plan_.spec().model());
+  for (const AmaxTensor& tensor : amaxes) expected.push_back(tensor.entry);
+  writer.expect(std::move(expected));
+  for (const AmaxTensor& tensor : amaxes) {
+    if (plan_.rank() != 0) break;  // All ranks have the same.
+    const size_t count = static_cast<size_t>(parallel::kOperands * shape.fp8.delayed.entries);
+    const absl::Status status =
+        writer.add({.name = tensor.entry.name,
+                    .kind = tensor.entry.kind,
+                    .shape = tensor.entry.shape,
+                    .data = std::as_bytes(std::span(values.step_state).subspan(tensor.first, count))});
+    if (!status.ok()) return status;
+  }
   for (const KindPair& kind : kState) {
     const auto read = [&values, device = kind.device](const parallel::Piece& piece, std::span<float> out) {
       return values.read(device, piece, out);

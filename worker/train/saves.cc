@@ -69,9 +69,9 @@ double Saves::make_room() {
   return waited;
 }
 
-absl::Status Saves::check_told() const {
+absl::Status Saves::check_end() const {
   const std::lock_guard lock(mutex_);
-  return untold_;
+  return end_;
 }
 
 absl::Status Saves::stage(uint64_t step) {
@@ -157,7 +157,8 @@ void Saves::report(v1::CheckpointReport::State state, const Task& task,
     last_step_ = made.step();
     if (saved.ok()) failures_ = 0;
     if (!saved.ok() && !absl::IsUnavailable(saved.status())) ++failures_;
-    if (checkpoint::untold(saved.status())) untold_ = with_class(v1::STORAGE, saved.status());
+    const bool for_good = checkpoint::untold(saved.status()) || checkpoint::fenced(saved.status());
+    if (for_good) end_ = with_class(v1::STORAGE, saved.status());
   }
   reports_.push_back(std::move(made));
 }
@@ -199,7 +200,7 @@ absl::Status Saves::take_reports(std::vector<v1::CheckpointReport>& reports) {
     reports.push_back(std::move(report));
   }
   reports_.clear();
-  if (!untold_.ok()) return untold_;
+  if (!end_.ok()) return end_;
   if (failures_ <= kMostFailures) return absl::OkStatus();
   return with_prefix(absl::StrCat(failures_, " saves in a row failed, the last: "), with_class(v1::STORAGE, last_));
 }

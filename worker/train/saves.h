@@ -55,9 +55,10 @@ class Saves {
   // Seconds that it waited. With a coordinator that does not answer the save under way is given up after a while:
   // training goes on without it, and its place is another's.
   double make_room();
-  // An error, of class STORAGE: other ranks wait for a save that this one could not tell them it has given up. To be
-  // asked behind make_room(): going on, it would wait for them in the step that they wait before.
-  absl::Status check_told() const;
+  // An error, of class STORAGE, that ends the run: another attempt has taken its place, or this one was refused, and
+  // nothing of it will ever count; or other ranks wait for a save that this one could not tell them it has given up. To
+  // be asked behind make_room(): going on, it would wait for them in the step that they wait before.
+  absl::Status check_end() const;
   absl::Status stage(uint64_t step);
   void write(const Position& position);
   // A step's update waited for the last copy.
@@ -71,8 +72,8 @@ class Saves {
   // After a failure of the run: gives what is under way so long.
   void finish_or_give_up(std::chrono::milliseconds patience);
 
-  // What has happened since the last call. An error of class STORAGE once too many saves in a row failed; those that
-  // only the coordinator did not answer count neither way.
+  // What has happened since the last call. An error as of check_end(), or of class STORAGE once too many saves in a row
+  // failed; those that only the coordinator did not answer count neither way.
   absl::Status take_reports(std::vector<v1::CheckpointReport>& reports);
 
  private:
@@ -107,7 +108,7 @@ class Saves {
   uint64_t last_step_ = 0;  // Of the last save that is over.
   absl::Status last_;       // How it ended.
   int failures_ = 0;        // In a row.
-  absl::Status untold_;
+  absl::Status end_;        // See check_end().
   std::thread thread_;
 };
 

@@ -11,8 +11,8 @@ fail() { echo "scripts_test.sh: $*"; exit 1; }
 
 bash -n "$gpu/run.sh"
 if command -v shellcheck >/dev/null; then shellcheck "$gpu/run.sh"; else echo "no shellcheck here"; fi
-for script in table.py loss_curve.py layouts.py stall.py; do
-  python3 - "$gpu/$script" <<'END'
+for script in "$gpu"/*.py; do
+  python3 - "$script" <<'END'
 import ast, sys
 ast.parse(open(sys.argv[1]).read(), sys.argv[1])
 END

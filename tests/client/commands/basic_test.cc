@@ -68,6 +68,21 @@ TEST_F(BasicTest, CancelThatComesTooLate) {
   EXPECT_EQ(cancel(context, {.job = "j-1", .wait = true}), kRefused) << "it succeeded while being cancelled";
 }
 
+TEST_F(BasicTest, CancelEndsAWholeArrayTheWaitingOnesFirst) {
+  for (const char* id : {"x-0", "x-1", "x-2", "x-3"}) {
+    add_job(id, v1::Job::QUEUED).set_array("projects/default/jobs/x-0");
+  }
+  add_job("x-0", v1::Job::RUNNING).set_array("projects/default/jobs/x-0");
+  add_job("x-3", v1::Job::SUCCEEDED).set_array("projects/default/jobs/x-0");
+  add_job("other", v1::Job::RUNNING);
+  EXPECT_EQ(cancel(context, {.job = "x-1", .array = true}), kOk) << err.str();
+  std::vector<std::string> names;
+  for (const auto& request : coordinator.service.cancels) names.push_back(request.name());
+  ASSERT_EQ(names.size(), 3u);
+  EXPECT_EQ(names.back(), "projects/default/jobs/x-0");
+  EXPECT_EQ(cancel(context, {.job = "other", .array = true}), kUsage);
+}
+
 TEST_F(BasicTest, NodesAndVersion) {
   EXPECT_EQ(nodes(context), kOk);
   EXPECT_NE(out.str().find("node-a"), std::string::npos);

@@ -74,13 +74,14 @@ TEST_F(Credentials, TheEnvironmentGoesFirst) {
 TEST_F(Credentials, AContextFillsInWhatWasNotGiven) {
   const std::string path =
       file("contexts.yaml",
-           "current: lab\ncontexts:\n  lab: {coordinator: 'lab:7070', tls_ca: /ca, token_file: /t}\n"
+           "current: lab\ncontexts:\n  lab: {coordinator: 'lab:7070', tls_ca: /ca, token_file: /t, project: nlp}\n"
            "  odd: {colour: red}\n");
   Options options;
   ASSERT_TRUE(apply_context(path, "", {}, options).ok());
   EXPECT_EQ(options.coordinator, "lab:7070");
   EXPECT_EQ(options.tls.ca, "/ca");
   EXPECT_EQ(options.token_file, "/t");
+  EXPECT_EQ(options.project, "nlp");
   options = {};
   options.coordinator = "mine:1";
   ASSERT_TRUE(apply_context(path, "lab", {.coordinator = true}, options).ok());

@@ -43,6 +43,20 @@ TEST_F(ResolveJobTest, SeveralEndedJobsAreListedToo) {
   EXPECT_TRUE(id("gpt").ends_with("gpt-5 (FAILED) and 2 more")) << id("gpt");
 }
 
+TEST_F(ResolveJobTest, AnIdIsFoundInEveryProjectAndFirstInOnesOwn) {
+  v1::Job& job = coordinator.service.jobs["projects/lab/jobs/a-1"];
+  job.set_name("projects/lab/jobs/a-1");
+  job.set_state(v1::Job::RUNNING);
+  job.mutable_spec()->set_name("gpt");
+  EXPECT_EQ(resolve_job(context, "a-1")->name(), "projects/lab/jobs/a-1");
+  const size_t lists = coordinator.service.lists.size();
+  context.options.project = "lab";
+  EXPECT_EQ(resolve_job(context, "a-1")->name(), "projects/lab/jobs/a-1");
+  EXPECT_EQ(coordinator.service.lists.size(), lists);
+  EXPECT_TRUE(resolve_job(context, "gpt").ok());
+  EXPECT_EQ(coordinator.service.lists.back().parent(), "projects/lab");
+}
+
 TEST_F(ResolveJobTest, NoneIsNotFound) {
   EXPECT_TRUE(absl::IsNotFound(resolve_job(context, "x").status()));
   EXPECT_TRUE(absl::IsNotFound(resolve_job(context, "projects/other/jobs/x").status()));

@@ -35,6 +35,13 @@ TEST_F(SubmitTest, GivesUpRetryingAtTheTimeout) {
   EXPECT_EQ(submit(context, from_stdin()), kUnreachable);
 }
 
+TEST_F(SubmitTest, GoesToTheProjectAndTakesARequestId) {
+  context.options.project = "lab";
+  EXPECT_EQ(submit(context, {.file = "-", .request_id = "night-7"}), kOk);
+  EXPECT_EQ(coordinator.service.creates[0].parent(), "projects/lab");
+  EXPECT_EQ(coordinator.service.creates[0].request_id(), "night-7");
+}
+
 TEST_F(SubmitTest, TwoSubmitsAreTwoRequests) {
   EXPECT_EQ(submit(context, from_stdin()), kOk);
   in.clear();

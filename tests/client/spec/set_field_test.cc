@@ -39,6 +39,7 @@ TEST(SetFieldTest, SaysWhatIsWrong) {
   EXPECT_EQ(problem("=1"), "--set: got '=1', want path=value");
   EXPECT_EQ(problem("model.layer=1"), "--set: model.layer: unknown field 'layer'; did you mean 'layers'?");
   EXPECT_EQ(problem("seed.x=1"), "--set: seed.x: 'seed' has no fields");
+  EXPECT_EQ(problem("scheduling.after=[{job: projects/default/jobs/a}, {job: b}]"), "");
   EXPECT_EQ(problem("model=gpt2"), "--set: model: names a group of fields; set one of them, as model.preset=...");
   EXPECT_TRUE(problem("seed=x").starts_with("--set: seed: got 'x', want an integer"));
   EXPECT_TRUE(problem("data.train=[a").starts_with("--set: data.train: got '[a', cannot be read: "));

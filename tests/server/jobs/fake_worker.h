@@ -41,6 +41,7 @@ class FakeWorker {
     for (const auto& [key, status] : ranks_) *request.add_ranks() = status;
     for (const auto& [device, one] : health) *request.add_health() = one;
     if (tells_ends) add_receipts(request);
+    request.set_leave(farewell);
     return request;
   }
 
@@ -125,6 +126,7 @@ class FakeWorker {
   bool tells_ends = true;  // With false it sends no receipts.
   bool obeys_stop = true;  // With false, a rank told to stop goes on.
   bool spare = false;
+  v1::HeartbeatRequest::Leave farewell = v1::HeartbeatRequest::LEAVE_UNSPECIFIED;
   std::map<std::string, std::string> labels;
   bool starts = true;                 // With false, nothing it is told to run appears.
   std::map<Key, v1::RankPlan> plans;  // All that it was ever told to run.

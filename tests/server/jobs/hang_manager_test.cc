@@ -147,7 +147,7 @@ TEST_F(HangManager, AStragglerIsFlaggedAndClearedAndNeverStopped) {
     look();
   }
   EXPECT_THAT(condition(name, "STRAGGLER"), HasSubstr("rank 3 on node b takes 1.3 s of its own a step"));
-  EXPECT_NEAR(manager_->census().straggler_ratios.at(name), 1.3, 1e-9);
+  EXPECT_NEAR(manager_->census().live.at(0).straggler_ratio, 1.3, 1e-9);
   EXPECT_EQ(state(name), "RUNNING");
   pace_all(name, 0, 60);
   beat();

@@ -155,8 +155,16 @@ TEST_F(HangTest, WithoutAnyRecordItIsTheMostSilentOneAndNobodyIsNamed) {
 
 TEST_F(HangTest, ACallThatAllAreInIsNobodysFault) {
   for (const uint32_t number : {0u, 1u}) call(number, "world.0", {0, 1}, 9, FlightEntry::RUNNING);
-  const HangVerdict verdict = find_cause(gang_);
+  rank(0).node = rank(1).node = "a";
+  HangVerdict verdict = find_cause(gang_);
   EXPECT_FALSE(verdict.named);
+  EXPECT_FALSE(verdict.of_node);
+  EXPECT_THAT(verdict.message, HasSubstr("no rank is missing from a call"));
+
+  rank(1).node = "b";  // What one says is lost on its way to the other.
+  verdict = find_cause(gang_);
+  EXPECT_FALSE(verdict.named);
+  EXPECT_TRUE(verdict.of_node);
   EXPECT_THAT(verdict.message, HasSubstr("no rank is missing from a call"));
 }
 

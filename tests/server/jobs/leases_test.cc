@@ -1,6 +1,8 @@
 // What silence proves and what it does not, and wall clocks that are set while jobs run: docs/adr/0010.
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "tests/server/jobs/manager_fixture.h"
 
 namespace telar::server::jobs {
@@ -180,6 +182,84 @@ TEST_F(Leases, OurOwnKillIsNoFailureThoughTheWallClockWasSetBack) {
   FakeWorker::die(b_.rank(name, 1, 2), 137, v1::CRASH, "killed by signal 9");
   beat();
   EXPECT_EQ(get(name).message(), "rank 0 on node a: COMMUNICATION: peer went away");
+}
+
+// Of wall clocks that are set while a job runs, and of coordinators that are started again after it.
+class SetClock : public Leases, public testing::WithParamInterface<std::tuple<int, bool>> {
+ protected:
+  void set_clock() {
+    const auto [step, again] = GetParam();
+    clock_.set_wall(hours(step));
+    manager_->tick();
+    if (!again) return;
+    open();
+    connect();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(ForwardAndBack, SetClock, testing::Combine(testing::Values(5, -5), testing::Bool()));
+
+TEST_P(SetClock, ATimeLimitIsWhatIsRun) {
+  v1::JobSpec spec = small_spec(4);
+  spec.mutable_scheduling()->set_time_limit_seconds(100);
+  const std::string name = running(spec);
+  pass(seconds(60));
+  set_clock();
+  pass(seconds(30));
+  EXPECT_EQ(state(name), "RUNNING");
+  EXPECT_NEAR(get(name).run_seconds(), 90, 2);
+  pass(seconds(20));
+  EXPECT_NE(state(name), "RUNNING");
+}
+
+TEST_P(SetClock, ReceiptsAreWaitedForAsLongAsWasSaid) {
+  const std::string name = running();
+  b_.tells_ends = false;
+  ASSERT_TRUE(cancel(name).ok());
+  run();
+  ASSERT_EQ(state(name), "CANCELLING");
+  set_clock();
+  pass(seconds(55));
+  EXPECT_EQ(state(name), "CANCELLING");
+  pass(seconds(10));
+  EXPECT_EQ(state(name), "CANCELLED");
+}
+
+TEST_P(SetClock, EachSecondOfAJobIsCountedOnce) {
+  const std::string name = running();
+  pass(seconds(10));
+  set_clock();
+  pass(seconds(10));
+  ASSERT_TRUE(cancel(name).ok());
+  run();
+  ASSERT_EQ(state(name), "CANCELLED");
+  EXPECT_NEAR(get(name).goodput().productive_seconds(), 20, 2);
+  EXPECT_NEAR(get(name).run_seconds(), 20, 2);
+}
+
+TEST_P(SetClock, AFailureWithinTheGraceIsNotTakenForOurKill) {
+  const std::string name = running();
+  a_.obeys_stop = b_.obeys_stop = false;
+  FakeWorker::die(a_.rank(name, 1, 0), 25, v1::COMMUNICATION, "peer went away");
+  beat();
+  set_clock();
+  pass(seconds(2));
+  FakeWorker::die(b_.rank(name, 1, 2), 137, v1::CRASH, "killed by signal 9");
+  beat();
+  a_.obeys_stop = b_.obeys_stop = true;
+  pass(seconds(5));
+  EXPECT_EQ(state(name), "RUNNING");
+  EXPECT_EQ(get(name).restarts(), 1u);  // Somebody else killed it: rank 0 only lost its peer.
+  EXPECT_EQ(get(name).node_restarts(), 0u);
+}
+
+TEST_F(Leases, TimesThatPeopleReadAreTheWallClocks) {
+  const std::string name = running();
+  clock_.set_wall(hours(5));
+  manager_->tick();
+  ASSERT_TRUE(cancel(name).ok());
+  run();
+  const v1::Job job = get(name);
+  EXPECT_NEAR(static_cast<double>(job.end_time().seconds() - job.create_time().seconds()), 5 * 3600, 2);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ class ManagerTest : public testing::Test {
     auto store = server::store::open_sqlite({.path = scratch_.path("db")});
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = std::move(*store);
-    auto manager = server::jobs::JobManager::open({.run_root = "/runs", .rendezvous_address = "127.0.0.1:7070"},
+    auto manager = server::jobs::JobManager::open({.run_root = run_root_, .rendezvous_address = "127.0.0.1:7070"},
                                                   &clock_, store_.get(), &logs_, nullptr);
     ASSERT_TRUE(manager.ok()) << manager.status();
     manager_ = std::move(*manager);
@@ -126,6 +126,7 @@ class ManagerTest : public testing::Test {
   }
 
   Scratch scratch_;
+  std::string run_root_ = "/runs";
   fakes::FakeClock clock_;
   server::store::LogStore logs_{scratch_.path("logs")};
   std::unique_ptr<server::store::Store> store_;

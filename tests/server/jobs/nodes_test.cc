@@ -47,5 +47,79 @@ TEST_F(Nodes, ACordonedNodeKeepsWhatRunsAndGetsNothingNew) {
   EXPECT_EQ(get(four).waiting().unblock(), "these are open again: " + node);
 }
 
+class Goodbye : public Nodes {
+ protected:
+  // A job of two ranks runs, and the worker that has it ends with its ranks.
+  tests::FakeWorker& worker_that_ends() {
+    connect();
+    name_ = submit(small_spec(2));
+    run();
+    EXPECT_EQ(state(name_), "RUNNING");
+    tests::FakeWorker& worker = worker_of(name_);
+    worker.starts = false;
+    worker.farewell = v1::HeartbeatRequest::ENDING;
+    return worker;
+  }
+  v1::Node node_of(const tests::FakeWorker& worker) { return manager_->nodes()[&worker == &a_ ? 0 : 1]; }
+  std::string name_;
+};
+
+TEST_F(Goodbye, WhatRunsMovesAwayAndNobodyPays) {
+  tests::FakeWorker& worker = worker_that_ends();
+  run();
+  run();
+  EXPECT_EQ(state(name_), "RUNNING");
+  EXPECT_EQ(get(name_).epoch(), 2u);
+  EXPECT_EQ(&worker_of(name_), &other_than(worker));
+  EXPECT_EQ(get(name_).restarts() + get(name_).node_restarts(), 0u);
+  EXPECT_EQ(node_of(worker).state(), v1::Node::READY);  // Its word is still awaited.
+}
+
+TEST_F(Goodbye, TheLeaseEndsWithTheLastWord) {
+  tests::FakeWorker& worker = worker_that_ends();
+  run();
+  worker.farewell = v1::HeartbeatRequest::GONE;
+  ASSERT_TRUE(worker.beat(*manager_).ok());
+  EXPECT_EQ(node_of(worker).state(), v1::Node::OFFLINE);
+  EXPECT_EQ(reason(worker.beat(*manager_)), "LEASE_EXPIRED");
+  // What nobody else can hold does not wait there, either.
+  EXPECT_EQ(get(submit(small_spec(4))).state(), v1::Job::QUEUED);
+  manager_->tick();
+  EXPECT_EQ(get(name_).epoch(), 2u);
+  // A new life of the worker is welcome at once.
+  worker.reboot("2");
+  worker.starts = true;
+  worker.farewell = v1::HeartbeatRequest::LEAVE_UNSPECIFIED;
+  ASSERT_TRUE(worker.register_at(*manager_).ok());
+  ASSERT_TRUE(worker.beat(*manager_).ok());
+  EXPECT_EQ(node_of(worker).state(), v1::Node::READY);
+}
+
+TEST_F(Goodbye, AGangThatWasJustPlacedThereIsLetGoWithoutALease) {
+  connect();
+  a_.starts = b_.starts = false;
+  name_ = submit(small_spec(4));
+  manager_->tick();
+  ASSERT_EQ(state(name_), "STARTING");
+  a_.farewell = v1::HeartbeatRequest::GONE;  // Before it has heard of it.
+  ASSERT_TRUE(manager_->heartbeat(a_.next_heartbeat()).ok());
+  EXPECT_EQ(state(name_), "RESTARTING");
+  EXPECT_EQ(get(name_).placement(0).state(), v1::RankPlacement::EXITED);
+  ASSERT_TRUE(b_.beat(*manager_).ok());
+  ASSERT_TRUE(b_.beat(*manager_).ok());
+  EXPECT_EQ(state(name_), "QUEUED");
+  EXPECT_EQ(get(name_).node_restarts(), 0u);
+}
+
+TEST_F(Goodbye, TheLastWordOfAnEarlierLifeEndsNoLease) {
+  connect();
+  a_.farewell = v1::HeartbeatRequest::GONE;
+  v1::HeartbeatRequest late = a_.next_heartbeat();
+  late.set_registration(1);
+  ASSERT_TRUE(a_.register_at(*manager_).ok());
+  EXPECT_EQ(reason(manager_->heartbeat(late)), "NOT_REGISTERED");
+  EXPECT_EQ(node_of(a_).state(), v1::Node::READY);
+}
+
 }  // namespace
 }  // namespace telar::server::jobs

@@ -16,18 +16,14 @@ class GatedStore final : public store::Store {
   explicit GatedStore(store::Store* behind) : behind_(behind) {}
 
   absl::Status commit(const store::Batch& batch) override {
-    absl::Status fault;
-    {
-      std::unique_lock<std::mutex> hold(mutex_);
-      ++waiting_;
-      changed_.notify_all();
-      changed_.wait(hold, [this] { return open_; });
-      --waiting_;
-      fault = fault_;
-    }
+    const absl::Status fault = pass();
     return fault.ok() ? behind_->commit(batch) : fault;
   }
-  absl::Status commit_all(const std::vector<store::Batch>& batches) override { return behind_->commit_all(batches); }
+  absl::Status commit_all(const std::vector<store::Batch>& batches) override {
+    const absl::Status fault = pass();
+    if (whole_fault_ && batches.size() > 1) return absl::ResourceExhaustedError("too much at once");
+    return fault.ok() ? behind_->commit_all(batches) : fault;
+  }
   absl::StatusOr<std::vector<store::JobRow>> jobs() override { return behind_->jobs(); }
   absl::StatusOr<std::vector<store::EventRow>> events(const std::string& job, uint64_t after, int limit) override {
     return behind_->events(job, after, limit);
@@ -50,7 +46,18 @@ class GatedStore final : public store::Store {
     changed_.wait(hold, [&] { return waiting_ >= count; });
   }
 
+  // More than one batch at once is refused.
+  void refuse_many() { whole_fault_ = true; }
+
  private:
+  absl::Status pass() {
+    std::unique_lock<std::mutex> hold(mutex_);
+    ++waiting_;
+    changed_.notify_all();
+    changed_.wait(hold, [this] { return open_; });
+    --waiting_;
+    return fault_;
+  }
   void set(bool open, const absl::Status& fault) {
     std::lock_guard<std::mutex> hold(mutex_);
     open_ = open;
@@ -63,6 +70,7 @@ class GatedStore final : public store::Store {
   std::condition_variable changed_;
   bool open_ = true;
   absl::Status fault_;
+  std::atomic<bool> whole_fault_{false};
   int waiting_ = 0;
 };
 
@@ -209,6 +217,57 @@ TEST_F(PendingChanges, ARoundOfTheSchedulerTakesInWhatIsOnItsWay) {
   beating.join();
   ticking.join();
   EXPECT_EQ(state(name), "SUCCEEDED");
+}
+
+TEST_F(PendingChanges, APlacementThatIsBeingStoredHoldsNobodyUp) {
+  connect();
+  const std::string name = submit(small_spec(2)), other = submit(small_spec(2));
+  gate_->shut();
+  std::thread ticking([&] { manager_->tick(); });
+  gate_->wait_for(1);
+  EXPECT_EQ(manager_->list({})->jobs_size(), 2);
+  EXPECT_EQ(state(name), "QUEUED");  // Nobody sees it yet.
+  EXPECT_EQ(free_devices(), 4u);
+  absl::StatusOr<v1::Job> cancelled;
+  std::thread cancelling([&] { cancelled = cancel(name); });  // Of that job: behind its placement.
+  gate_->open();
+  ticking.join();
+  cancelling.join();
+  ASSERT_TRUE(cancelled.ok()) << cancelled.status();
+  EXPECT_EQ(path(name), "QUEUED STARTING CANCELLING ");
+  EXPECT_EQ(state(other), "STARTING");
+  EXPECT_EQ(free_devices(), 0u);
+}
+
+TEST_F(PendingChanges, PlacementsThatDoNotFitTogetherAreStoredOneByOne) {
+  connect();
+  const std::string name = submit(small_spec(2)), other = submit(small_spec(2));
+  gate_->refuse_many();
+  manager_->tick();
+  EXPECT_EQ(state(name), "STARTING");
+  EXPECT_EQ(state(other), "STARTING");
+  gate_->open(absl::ResourceExhaustedError("disk full"));
+  EXPECT_FALSE(cancel(name).ok());
+  EXPECT_EQ(state(name), "STARTING");
+}
+
+TEST_F(PendingChanges, AnArrayThatIsBeingStoredHoldsNobodyUp) {
+  v1::CreateJobArrayRequest array;
+  *array.mutable_spec() = request("").spec();
+  array.mutable_spec()->mutable_array()->set_size(3);
+  array.set_request_id("r");
+  gate_->shut();
+  absl::StatusOr<v1::CreateJobArrayResponse> first, again;
+  std::thread one([&] { first = manager_->create_array(array); });
+  std::thread two([&] { again = manager_->create_array(array); });
+  gate_->wait_for(2);
+  EXPECT_EQ(manager_->list({})->jobs_size(), 0);
+  gate_->open();
+  one.join();
+  two.join();
+  ASSERT_TRUE(first.ok() && again.ok()) << first.status() << again.status();
+  EXPECT_EQ(first->SerializeAsString(), again->SerializeAsString());
+  EXPECT_EQ(manager_->list({})->jobs_size(), 3);
 }
 
 TEST_F(PendingChanges, ManyThreadsOnManyJobs) {

@@ -409,7 +409,7 @@ TEST(Draft, RefusesAnIllegalTransition) {
   JobRecord record;
   record.mutable_job()->set_name("projects/default/jobs/x");
   record.mutable_job()->set_state(v1::Job::SUCCEEDED);
-  Draft draft(record, {});
+  Draft draft(record, {}, {});
   draft.transition(v1::Job::RUNNING, "no");
   EXPECT_EQ(draft.finish().status().code(), absl::StatusCode::kInternal);
   EXPECT_EQ(draft.job().state(), v1::Job::SUCCEEDED);

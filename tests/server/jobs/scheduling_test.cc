@@ -239,7 +239,7 @@ TEST_F(Scheduling, TryingOutSaysWhereOrWhyNot) {
   EXPECT_EQ(tried.waiting().reason(), Waiting::DEVICES);
   EXPECT_EQ(tried.waiting().message(), "needs 3 CPU devices; 1 free of 4");
   EXPECT_EQ(manager_->list({})->jobs_size(), 1);
-  EXPECT_EQ(manager_->queues().queues(0).queued_jobs(), 0u);
+  EXPECT_EQ(manager_->queues()[0].queued_jobs(), 0u);
 }
 
 TEST_F(Scheduling, ASpareNodeIsForAJobThatLostOne) {
@@ -278,17 +278,17 @@ TEST_F(Scheduling, QueuesAreListedWithWhatTheyHoldAndWant) {
   submit(in_queue(small_spec(2), "urgent"));
   submit(small_spec(4));
   run();
-  const v1::ListQueuesResponse queues = manager_->queues();
-  ASSERT_EQ(queues.queues_size(), 2);
-  EXPECT_EQ(queues.queues(1).name(), "urgent");
-  EXPECT_EQ(queues.queues(1).priority(), 1);
-  EXPECT_EQ(queues.queues(1).held_devices(), 2u);
-  EXPECT_EQ(queues.queues(1).running_jobs(), 1u);
-  EXPECT_EQ(queues.queues(0).held_devices(), 0u);
-  EXPECT_EQ(queues.queues(0).queued_jobs(), 2u);
-  EXPECT_EQ(queues.queues(0).queued_devices(), 7u);
+  const std::vector<v1::Queue> queues = manager_->queues();
+  ASSERT_EQ(queues.size(), 2u);
+  EXPECT_EQ(queues[1].name(), "urgent");
+  EXPECT_EQ(queues[1].priority(), 1);
+  EXPECT_EQ(queues[1].held_devices(), 2u);
+  EXPECT_EQ(queues[1].running_jobs(), 1u);
+  EXPECT_EQ(queues[0].held_devices(), 0u);
+  EXPECT_EQ(queues[0].queued_jobs(), 2u);
+  EXPECT_EQ(queues[0].queued_devices(), 7u);
   manager_->set_queues({{.name = "default"}});  // Its jobs go on.
-  EXPECT_EQ(manager_->queues().queues_size(), 2);
+  EXPECT_EQ(manager_->queues().size(), 2u);
 }
 
 }  // namespace

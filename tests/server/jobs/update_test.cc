@@ -45,7 +45,7 @@ TEST_F(Update, ChangesWhatTheMaskNamesAndNothingElse) {
   manager_->set_queues({{.name = "default"}, {.name = "other"}});
   change.mutable_job()->mutable_spec()->mutable_scheduling()->set_queue("other");
   EXPECT_FALSE(manager_->update(change)->spec().scheduling().preemptible());
-  EXPECT_EQ(manager_->queues().queues(1).held_devices(), 4u);
+  EXPECT_EQ(manager_->queues()[1].held_devices(), 4u);
   EXPECT_EQ(state(second), "RUNNING");
 }
 

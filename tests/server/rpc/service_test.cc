@@ -4,6 +4,9 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
 
+#include <filesystem>
+#include <fstream>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -136,13 +139,18 @@ TEST_F(Service, ALogSaysWhatIsMissing) {
   v1::AppendLogResponse response;
   ASSERT_TRUE(cluster_->AppendLog(context().get(), lost, &response).ok());
   EXPECT_EQ(response.next_offset(), 1004u);
+  // Whatever a log's text says of itself is text.
   append(name, 1, 1004, "two\n[telar: 77 bytes of this log are missing here: the disk was full]\n");
+  v1::RankEvent gap;
+  gap.mutable_log_lost()->set_bytes(30);
+  ASSERT_TRUE(report(name, 1, 0, {gap, gap}).ok());
+  ASSERT_TRUE(report(name, 1, 0, {gap, gap}).ok());  // The same two lines.
   std::string noted;
   const v1::Job job = get(name);
   for (const v1::Condition& one : job.conditions()) noted += one.type() + " " + one.message() + "\n";
   EXPECT_EQ(noted,
             "LOG_GAP rank 0 epoch 1: missing from its log: 1000 bytes\n"
-            "LOG_GAP rank 0 epoch 1: no room on its node's disk: 77 bytes\n");
+            "LOG_GAP rank 0 epoch 1: no room on its node's disk: 60 bytes\n");
   v1::ReadLogRequest request;
   request.set_name(name);
   auto reading = context();
@@ -420,6 +428,59 @@ TEST_F(Service, StopsSoonWithStreamsOpen) {
   EXPECT_NE(status.message().find("resume with after_sequence 3"), std::string::npos) << status;
 }
 
+// Two ranks have files, of which the first needs three pieces; resumed in the middle, it goes on there.
+TEST_F(Service, ReadTraceSendsTheFilesOfAllRanks) {
+  run_root_ = scratch_.path("runs");
+  server_.reset();
+  SetUp();
+  const std::string name = running();
+  const std::string big(600 << 10, 'a'), small = "{}";
+  for (const auto& [rank, text] : {std::pair(1, big), {3, small}}) {
+    const std::string folder = get(name).run_dir() + "/traces/rank-" + std::to_string(rank);
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder + "/trace-12.json") << text;
+  }
+  const auto read = [&](uint64_t step, uint32_t rank, uint64_t offset, std::map<uint32_t, std::string>& files) {
+    v1::ReadTraceRequest request;
+    request.set_name(name);
+    request.set_step(step);
+    request.set_rank(rank);
+    request.set_offset(offset);
+    const auto reading = context();
+    const auto reader = jobs_->ReadTrace(reading.get(), request);
+    v1::TraceChunk chunk;
+    while (reader->Read(&chunk)) {
+      EXPECT_LE(chunk.data().size(), 256u << 10);
+      files[chunk.rank()] += chunk.data();
+      const std::string& whole = chunk.rank() == 1 ? big : small;
+      EXPECT_EQ(chunk.last(), chunk.offset() + chunk.data().size() == whole.size());
+    }
+    return from_grpc(reader->Finish());
+  };
+  std::map<uint32_t, std::string> all, rest, none;
+  EXPECT_TRUE(read(12, 0, 0, all).ok());
+  EXPECT_EQ(all.size(), 2u);
+  EXPECT_TRUE(all[1] == big && all[3] == small);
+  EXPECT_TRUE(read(12, 1, 500 << 10, rest).ok());
+  EXPECT_EQ(rest[1].size(), 100u << 10);
+  EXPECT_EQ(rest[3], small);
+  EXPECT_TRUE(read(12, 4, 0, none).ok());  // Behind the last.
+  const absl::Status missing = read(13, 0, 0, none);
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(reason(missing), "TRACE_NOT_FOUND");
+  EXPECT_TRUE(none.empty());
+}
+
+TEST_F(Service, RanksReadOneClock) {
+  v1::ReadClockResponse first, second;
+  ASSERT_TRUE(rendezvous_->ReadClock(context().get(), {}, &first).ok());
+  ASSERT_TRUE(rendezvous_->ReadClock(context().get(), {}, &second).ok());
+  EXPECT_FALSE(first.clock().empty());
+  EXPECT_EQ(first.clock(), second.clock());
+  EXPECT_LE(first.received_seconds(), first.replied_seconds());
+  EXPECT_LE(first.replied_seconds(), second.received_seconds());
+}
+
 TEST_F(Service, ATakenPortIsNamed) {
   const auto second = Server::start({.listen = server_->address()}, manager_.get(), &metrics_);
   EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
@@ -445,7 +506,7 @@ TEST_F(Service, MetricsTellOfJobsNodesAndCalls) {
   }
   const std::string id = jobs::job_id(name);
   EXPECT_NE(text.find("telar_job_state{job_id=\"" + id + "\",state=\"RUNNING\"} 1"), std::string::npos) << text;
-  EXPECT_EQ(worker_targets(manager_->census().metrics_addresses),
+  EXPECT_EQ(worker_targets(manager_->metrics_addresses()),
             R"([{"labels":{},"targets":["127.0.0.1:9100","127.0.0.1:9100"]}])");
   EXPECT_EQ(worker_targets({}), "[]");
   ASSERT_TRUE(cancel(name).ok());

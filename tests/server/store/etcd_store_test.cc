@@ -5,7 +5,9 @@
 
 #include <atomic>
 #include <fstream>
+#include <set>
 
+#include "tests/fakes/dev_ca.h"
 #include "tests/fakes/etcd_server.h"
 #include "tests/server/scratch.h"
 #include "tests/server/store/store_contract.h"
@@ -32,7 +34,10 @@ bool eventually(Condition condition) {
 // One coordinator's part: a connection, the leadership, and, while it leads, the store.
 struct Coordinator {
   explicit Coordinator(const fakes::EtcdServer& server, const std::string& address, seconds ttl = seconds(30))
-      : client({server.endpoint()}),
+      : Coordinator(std::vector<std::string>{server.endpoint()}, address, ttl) {}
+  Coordinator(const std::vector<std::string>& endpoints, const std::string& address, seconds ttl,
+              const EtcdAccess& access = {})
+      : client(endpoints, access),
         leadership(&client, {.address = address, .ttl = ttl, .on_lost = [this](const std::string&) { ++lost; }}) {}
 
   bool lead() {
@@ -301,6 +306,140 @@ TEST_F(EtcdStoreTest, AnotherAddressIsAskedWhenOneIsSilent) {
   etcdserverpb::RangeRequest request;
   request.set_key("x");
   EXPECT_TRUE(client.range(request, SteadyClock::now() + seconds(10)).ok());
+}
+
+// What it takes to say something to it that is kept.
+absl::Status try_out(EtcdClient& client) {
+  etcdserverpb::TxnRequest request;
+  etcdserverpb::PutRequest* put = request.add_success()->mutable_request_put();
+  put->set_key("/telar/x");
+  put->set_value("y");
+  return client.txn(request, SteadyClock::now() + seconds(2)).status();
+}
+
+TEST_F(EtcdStoreTest, BehindCertificates) {
+  const fakes::DevCa ca(scratch_.path("ca"), "a"), other(scratch_.path("other"), "a");
+  const TlsFiles own = ca.coordinator();
+  fakes::EtcdServer::Options options{.access = {.tls = ca.node("a")}};
+  options.arguments = {"--cert-file",       own.cert, "--key-file",        own.key,
+                       "--trusted-ca-file", own.ca,   "--client-cert-auth"};
+  const fakes::EtcdServer server(scratch_.path("secure"), options);
+  ASSERT_TRUE(server.ready());
+  Coordinator coordinator(std::vector<std::string>{server.endpoint()}, "a:1", seconds(30), {.tls = ca.node("a")});
+  ASSERT_TRUE(coordinator.lead());
+  ASSERT_TRUE(coordinator.open().ok());
+  EXPECT_TRUE(coordinator.store->commit(batch_of("a", "x", 1, "r1")).ok());
+  const EtcdAccess kept_out[] = {{}, {.tls = ca.person()}, {.tls = other.node("a")}};
+  for (const EtcdAccess& access : kept_out) {
+    EtcdClient client({server.endpoint()}, access);
+    EXPECT_TRUE(absl::IsUnavailable(try_out(client)));
+  }
+}
+
+TEST_F(EtcdStoreTest, BehindAPassword) {
+  if (access("/usr/bin/etcdctl", X_OK) != 0) GTEST_SKIP() << "no etcdctl (Debian package etcd-client)";
+  const std::string control = "ETCDCTL_API=3 etcdctl --endpoints http://" + server_->endpoint() + " ";
+  for (const char* command :
+       {"user add root:secret", "user grant-role root root", "user add telar:pass word", "role add telar",
+        "role grant-permission telar --prefix=true readwrite /telar/", "user grant-role telar telar", "auth enable"}) {
+    std::string quoted = command;
+    if (quoted == "user add telar:pass word") quoted = "user add 'telar:pass word'";
+    ASSERT_EQ(std::system((control + quoted + " >>" + scratch_.path("etcdctl.log") + " 2>&1").c_str()), 0) << command;
+  }
+  const std::string file = scratch_.path("password");
+  std::ofstream(file) << "pass word\n";
+  Coordinator coordinator(std::vector<std::string>{server_->endpoint()}, "a:1", seconds(30),
+                          {.user = "telar", .password_file = file});
+  ASSERT_TRUE(coordinator.lead());
+  ASSERT_TRUE(coordinator.open().ok());
+  EXPECT_TRUE(coordinator.store->commit(batch_of("a", "x", 1, "r1")).ok());
+
+  server_->stop();  // It forgets its tokens.
+  server_->start();
+  EXPECT_TRUE(eventually([&] { return coordinator.store->commit(batch_of("b", "x", 1, "r2")).ok(); }));
+  EXPECT_EQ(coordinator.store->jobs()->size(), 2u);
+  EXPECT_TRUE(coordinator.leadership.holds());
+
+  EtcdClient nobody({server_->endpoint()});
+  EXPECT_NE(try_out(nobody).message().find("user name is empty"), absl::string_view::npos) << try_out(nobody);
+  std::ofstream(file) << "wrong\n";
+  EtcdClient wrong({server_->endpoint()}, {.user = "telar", .password_file = file});
+  EXPECT_NE(try_out(wrong).message().find("cannot log in as --etcd-user telar"), absl::string_view::npos);
+  std::ofstream(file) << "";
+  EXPECT_NE(try_out(wrong).message().find(file + " has no password in it"), absl::string_view::npos);
+}
+
+// Three members, of which any may die at any time, and of which one alone decides nothing.
+class ThreeMembers : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!fakes::EtcdServer::installed()) GTEST_SKIP() << kMissing;
+    std::string cluster;
+    for (int i = 0; i < 3; ++i) {
+      peers_.push_back("http://127.0.0.1:" + std::to_string(fakes::EtcdServer::free_port()));
+      cluster += (i == 0 ? "m" : ",m") + std::to_string(i) + "=" + peers_.back();
+    }
+    for (int i = 0; i < 3; ++i) {
+      fakes::EtcdServer::Options options;
+      options.name = "m" + std::to_string(i);
+      options.peer = peers_[i];
+      options.cluster = cluster;
+      members_.push_back(std::make_unique<fakes::EtcdServer>(scratch_.path(options.name), options));
+      endpoints_.push_back(members_.back()->endpoint());
+    }
+    for (const auto& member : members_) ASSERT_TRUE(member->ready());
+  }
+  static absl::Status commit(Coordinator& coordinator, int number) {
+    const std::string id = "j" + std::to_string(number);
+    return coordinator.store->commit(batch_of(id, "x", 1, "r" + id));
+  }
+
+  tests::Scratch scratch_;
+  std::vector<std::string> peers_, endpoints_;
+  std::vector<std::unique_ptr<fakes::EtcdServer>> members_;
+};
+
+TEST_F(ThreeMembers, EachOfThemMayDie) {
+  Coordinator coordinator(endpoints_, "a:1", seconds(10));
+  ASSERT_TRUE(coordinator.lead());
+  ASSERT_TRUE(coordinator.open().ok());
+  int stored = 0;
+  for (const auto& member : members_) {  // One of them is the leader.
+    member->stop();
+    const auto start = SteadyClock::now();
+    for (int i = 0; i < 5; ++i) ASSERT_TRUE(commit(coordinator, stored++).ok());
+    EXPECT_LT(SteadyClock::now() - start, seconds(8));
+    member->start();
+    ASSERT_TRUE(member->ready());
+  }
+  EXPECT_EQ(coordinator.lost, 0);
+  EXPECT_EQ(coordinator.store->jobs()->size(), static_cast<size_t>(stored));
+}
+
+TEST_F(ThreeMembers, OneAloneDecidesNothing) {
+  Coordinator first(endpoints_, "a:1", seconds(3));
+  ASSERT_TRUE(first.lead());
+  ASSERT_TRUE(first.open().ok());
+  ASSERT_TRUE(commit(first, 0).ok());
+  members_[0]->signal(SIGSTOP);
+  members_[1]->signal(SIGSTOP);
+  EXPECT_FALSE(commit(first, 1).ok());
+  EXPECT_TRUE(eventually([&] { return first.lost == 1; }));
+  EXPECT_FALSE(first.leadership.holds());
+  Coordinator second(endpoints_, "b:2", seconds(3));
+  EXPECT_FALSE(second.leadership.campaign().value_or(false));
+  members_[0]->signal(SIGCONT);
+  members_[1]->signal(SIGCONT);
+  ASSERT_TRUE(second.lead());
+  ASSERT_TRUE(second.open().ok());
+  EXPECT_FALSE(commit(first, 2).ok());  // It writes nothing more.
+  ASSERT_TRUE(commit(second, 3).ok());
+  const auto jobs = second.store->jobs();
+  ASSERT_TRUE(jobs.ok());
+  std::set<std::string> ids;
+  for (const JobRow& job : *jobs) ids.insert(job.id);
+  EXPECT_EQ(ids.count("j0") + ids.count("j3"), 2u);
+  EXPECT_EQ(ids.count("j2"), 0u);  // j1 was answered with an error: it may have been done.
 }
 
 }  // namespace

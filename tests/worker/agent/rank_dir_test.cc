@@ -65,6 +65,21 @@ TEST_F(RankDirTest, DamagedFilesCountAsAbsent) {
   }
 }
 
+TEST_F(RankDirTest, WishesAreWrittenWhereTheyAreOthers) {
+  const RankDir directory(folder_);
+  v1::RankWishes wishes;
+  wishes.add_trace_steps(40);
+  ASSERT_TRUE(directory.write_wishes(wishes).ok());
+  EXPECT_EQ(read_file(directory.wishes_path()).value(), "{\"trace_steps\":[\"40\"]}\n");
+  const auto written = fs::last_write_time(directory.wishes_path()) - std::chrono::hours(1);
+  fs::last_write_time(directory.wishes_path(), written);
+  ASSERT_TRUE(directory.write_wishes(wishes).ok());
+  EXPECT_EQ(fs::last_write_time(directory.wishes_path()), written);  // The rank need not read it again.
+  wishes.add_trace_steps(41);
+  ASSERT_TRUE(directory.write_wishes(wishes).ok());
+  EXPECT_EQ(read_file(directory.wishes_path()).value(), "{\"trace_steps\":[\"40\",\"41\"]}\n");
+}
+
 TEST_F(RankDirTest, AJobIdIsAFolderName) {
   EXPECT_EQ(job_id("projects/default/jobs/ab12").value(), "ab12");
   for (const char* bad : {"", "projects/p/jobs/", "jobs/..", "jobs/.hidden", "jobs/a b"}) {
@@ -102,6 +117,22 @@ TEST_F(RankDirTest, RetiringKeepsTheNewest) {
     state->retire(key_of(plan(epoch, 0)), directory, 2);
   }
   EXPECT_FALSE(fs::exists(folder_ + "/ranks/j1"));
+  std::vector<std::string> kept;
+  for (const auto& entry : fs::directory_iterator(folder_ + "/finished")) kept.push_back(entry.path().filename());
+  EXPECT_THAT(kept, testing::UnorderedElementsAre("j1.4.0", "j1.5.0"));
+  close(state->lock_file());
+}
+
+TEST_F(RankDirTest, RetiringKeepsTheNewestThoughTheClockWasSetBack) {
+  const auto state = StateDir::open(folder_);
+  ASSERT_TRUE(state.ok());
+  const auto later = fs::file_time_type::clock::now() + std::chrono::hours(5);
+  for (uint64_t epoch = 1; epoch <= 5; ++epoch) {
+    const RankDir directory = *state->rank_dir(key_of(plan(epoch, 0)));
+    ASSERT_TRUE(directory.create(plan(epoch, 0)).ok());
+    state->retire(key_of(plan(epoch, 0)), directory, 2);
+    if (epoch == 1) fs::last_write_time(folder_ + "/finished/j1.1.0", later);  // The first was retired before it.
+  }
   std::vector<std::string> kept;
   for (const auto& entry : fs::directory_iterator(folder_ + "/finished")) kept.push_back(entry.path().filename());
   EXPECT_THAT(kept, testing::UnorderedElementsAre("j1.4.0", "j1.5.0"));

@@ -204,6 +204,8 @@ TEST_F(WorkerTest, OutputOfAnEndedEpochCountsAsShipped) {
   EXPECT_EQ(wait_over().exit_code(), 1) << log();
 }
 
+using Leaving = v1::HeartbeatRequest;
+
 TEST_F(WorkerTest, StopsItsRanksOnExitWhenAsked) {
   start_worker({"--stop-ranks-on-exit"});
   coordinator_.assign({assignment("started run", 1, 0), assignment("ignore_term hang", 1, 1)});
@@ -214,9 +216,55 @@ TEST_F(WorkerTest, StopsItsRanksOnExitWhenAsked) {
     const auto* status = fake.status(1, 0);
     return status != nullptr && status->exit_code() == 10 && status->output_shipped();
   })) << log();
+  coordinator_.locked([](const Fake& fake) { EXPECT_EQ(fake.heartbeats().back().leave(), Leaving::ENDING); });
   kill(stubborn, SIGKILL);  // Rather than wait for the grace of 10 seconds.
   EXPECT_EQ(wait_worker(), 0);
   EXPECT_FALSE(runs(stubborn));
+  coordinator_.locked([](const Fake& fake) {  // Its last word: all is over, and nothing of it is left.
+    EXPECT_EQ(fake.heartbeats().back().leave(), Leaving::GONE);
+    EXPECT_EQ(fake.status(1, 1)->state(), v1::RankPlacement::EXITED);
+    EXPECT_TRUE(fake.receipt(1)->clean());
+  });
+  EXPECT_EQ(log().find("did not hear"), std::string::npos) << log();
+}
+
+TEST_F(WorkerTest, WhileItEndsItStartsNothingAndStillAnswersStops) {
+  start_worker({"--stop-ranks-on-exit"});
+  coordinator_.assign({assignment("started ignore_term hang", 1)});
+  ASSERT_TRUE(wait_events(1) && wait_running()) << log();
+  kill(pid_, SIGTERM);
+  ASSERT_TRUE(coordinator_.wait([](const Fake& fake) { return fake.heartbeats().back().leave() == Leaving::ENDING; }))
+      << log();
+  // What was given to it in between is not started, and is over as soon as it is called off.
+  coordinator_.assign({assignment("started ignore_term hang", 1), assignment("hang", 2, 1)});
+  coordinator_.assign({assignment("started ignore_term hang", 1), assignment("hang", 2, 1, v1::Assignment::STOP)});
+  EXPECT_EQ(wait_over(2, 1).message(), "stopped before it was started") << log();
+  kill(RankDir(rank_path(1)).read_process().value().id.pid, SIGKILL);
+  EXPECT_EQ(wait_worker(), 0) << log();
+}
+
+TEST_F(WorkerTest, WithoutStopRanksOnExitItSaysNoGoodbye) {
+  start_worker();
+  coordinator_.assign({assignment("started hang", 1)});
+  ASSERT_TRUE(wait_running()) << log();
+  kill(pid_, SIGTERM);
+  EXPECT_EQ(wait_worker(), 0) << log();
+  coordinator_.locked([](const Fake& fake) {
+    for (const auto& one : fake.heartbeats()) EXPECT_EQ(one.leave(), Leaving::LEAVE_UNSPECIFIED);
+  });
+}
+
+TEST_F(WorkerTest, ARevokedNodeStopsItsRanksAndStartsNoneUntilItIsLetInAgain) {
+  start_worker({"--stop-grace", "600"});
+  coordinator_.assign({assignment("started run", 1, 0)});
+  ASSERT_TRUE(wait_events(1) && wait_running()) << log();
+  coordinator_.revoke(true);
+  EXPECT_TRUE(eventually([&] { return RankDir(rank_path(1)).read_exit().has_value(); })) << log();
+  EXPECT_EQ(RankDir(rank_path(1)).read_exit()->exit_code, 10);  // By SIGTERM: it could save, but not publish.
+  coordinator_.assign({assignment("started hang", 2, 0)});
+  coordinator_.revoke(false);
+  EXPECT_TRUE(wait_running(2)) << log();
+  EXPECT_EQ(log().find("this node is revoked"), log().rfind("this node is revoked")) << log();  // Once.
 }
 
 TEST_F(WorkerTest, OnExitTheGraceIsTheOneOfTheJob) {
@@ -328,6 +376,10 @@ TEST_F(WorkerTest, AnswersForARankThatIsStopped) {
   start_worker();
   coordinator_.assign({assignment("flight step:1 hang")});
   ASSERT_TRUE(wait_events(1)) << log();
+  // Events and heartbeats come on ways of their own.
+  ASSERT_TRUE(coordinator_.wait([](const Fake& fake) {
+    return fake.status(1) != nullptr && fake.status(1)->pid() > 0;
+  })) << log();
   const int pid = coordinator_.locked([](const Fake& fake) { return fake.status(1)->pid(); });
   kill(pid, SIGSTOP);
   for (int i = 0; i < 1000 && !is_stopped(pid); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -345,6 +397,22 @@ TEST_F(WorkerTest, AnswersForARankThatIsStopped) {
   EXPECT_EQ(report.record().process(), "stopped");
   ASSERT_EQ(report.record().entries_size(), 2);
   EXPECT_EQ(report.record().entries(1).state(), v1::FlightEntry::RUNNING);
+}
+
+TEST_F(WorkerTest, WritesDownWhatIsWantedOfItsRanks) {
+  start_worker();
+  coordinator_.assign({assignment("step:1 hang")});
+  ASSERT_TRUE(wait_events(1)) << log();
+  v1::TraceWish wish, stranger;
+  wish.set_job(kJob);
+  wish.set_epoch(1);
+  wish.add_steps(40);
+  stranger = wish;
+  stranger.set_epoch(7);
+  coordinator_.wish({}, {stranger, wish});
+  const std::string path = state_path() + "/ranks/j1/1/0/wishes.json";
+  EXPECT_TRUE(eventually([&] { return std::filesystem::exists(path); })) << log();
+  EXPECT_EQ(read_file(path).value(), "{\"trace_steps\":[\"40\"]}\n");
 }
 
 }  // namespace

@@ -23,8 +23,8 @@ TEST_P(ActivationsTest, GeluAndItsDerivative) {
   for (int64_t n : {int64_t{1}, int64_t{3}, int64_t{17}, int64_t{129}, int64_t{33001}}) {
     Tensor x = tensor(GetParam(), {n}, inputs(n)), dy = tensor(GetParam(), {n}, random(n));
     Tensor y = filled(GetParam(), {n}, 0), dx = filled(GetParam(), {n}, 0);
-    ok(kernels().gelu(stream(), x.in(), y.out()));
-    ok(kernels().gelu_backward(stream(), dy.in(), x.in(), dx.out(), InOut()));
+    ok(kernels().gelu(stream(), x.in(), y.out(), Out()));
+    ok(kernels().gelu_backward(stream(), dy.in(), x.in(), dx.out(), InOut(), Out()));
     Values want = x.values(), want_dx = x.values();
     const Values d = dy.values();
     for (double& value : want) value = reference::gelu(value);
@@ -47,8 +47,8 @@ TEST_P(ActivationsTest, GeluBackwardWithTheGradientOfTheBias) {
     Values want = x.values(), want_dbias = dbias.values();
     const Values d = dy.values();
     for (size_t i = 0; i < want.size(); ++i) want[i] = d[i] * reference::gelu_derivative(want[i]);
-    ok(kernels().gelu_backward(stream(), dy.in(), x.in(), alone.out(), InOut()));
-    ok(kernels().gelu_backward(stream(), dy.in(), x.in(), dx.out(), dbias.inout()));
+    ok(kernels().gelu_backward(stream(), dy.in(), x.in(), alone.out(), InOut(), Out()));
+    ok(kernels().gelu_backward(stream(), dy.in(), x.in(), dx.out(), dbias.inout(), Out()));
     EXPECT_EQ(dx.bytes(), alone.bytes());
     expect_close(dx.values(), want, rounded(GetParam()), "dx");
     const Values stored = dx.values();
@@ -73,9 +73,10 @@ TEST_P(ActivationsTest, SwigluAndItsDerivative) {
 TEST_F(ActivationsTest, Refusals) {
   Tensor x = filled(DType::kF32, {4, 6}, 0), y = filled(DType::kF32, {4, 3}, 0), half = filled(DType::kBF16, {4, 3}, 0);
   Tensor odd = filled(DType::kF32, {4, 5}, 0);
-  expect_refused(kernels().gelu(stream(), x.in(), y.out()), {"gelu: y", "[4, 3]", "[24]"});
-  expect_refused(kernels().gelu_backward(stream(), half.in(), y.in(), y.out(), InOut()), {"gelu_backward: dy", "bf16"});
-  expect_refused(kernels().gelu_backward(stream(), y.in(), y.in(), y.out(), x.inout()),
+  expect_refused(kernels().gelu(stream(), x.in(), y.out(), Out()), {"gelu: y", "[4, 3]", "[24]"});
+  expect_refused(kernels().gelu_backward(stream(), half.in(), y.in(), y.out(), InOut(), Out()),
+                 {"gelu_backward: dy", "bf16"});
+  expect_refused(kernels().gelu_backward(stream(), y.in(), y.in(), y.out(), x.inout(), Out()),
                  {"gelu_backward: dbias", "[4, 6]", "[3]"});
   expect_refused(kernels().swiglu(stream(), odd.in(), y.out(), Out()), {"swiglu: gate_up", "got 5", "even"});
   expect_refused(kernels().swiglu(stream(), x.in(), half.out(), Out()), {"swiglu: y", "bf16", "as gate_up"});

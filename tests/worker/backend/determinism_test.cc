@@ -63,14 +63,14 @@ class Workload {
            dy = random({kTokens, kWidth});
     Tensor mean = grad({kTokens}), rstd = grad({kTokens}), dw = grad({kWidth}), dbias = grad({kWidth});
     Kernels& k = rig_.kernels();
-    keep(k.layer_norm(rig_.stream(), x.in(), In(), w.in(), In(), 1e-5f, Out(), y.out(), mean.out(), rstd.out()),
+    keep(k.layer_norm(rig_.stream(), x.in(), In(), w.in(), In(), 1e-5f, Out(), y.out(), mean.out(), rstd.out(), Out()),
          {&y, &mean, &rstd});
     keep(k.layer_norm_backward(rig_.stream(), dy.in(), x.in(), w.in(), mean.in(), rstd.in(), y.inout(), dw.inout(),
                                dbias.inout()),
          {&y, &dw, &dbias});
-    keep(k.rms_norm(rig_.stream(), x.in(), In(), w.in(), 1e-5f, Out(), y.out(), rstd.out()), {&y, &rstd});
+    keep(k.rms_norm(rig_.stream(), x.in(), In(), w.in(), 1e-5f, Out(), y.out(), rstd.out(), Out()), {&y, &rstd});
     keep(k.rms_norm_backward(rig_.stream(), dy.in(), x.in(), w.in(), rstd.in(), y.inout(), dw.inout()), {&y, &dw});
-    keep(k.gelu_backward(rig_.stream(), dy.in(), x.in(), y.out(), dbias.inout()), {&y, &dbias});
+    keep(k.gelu_backward(rig_.stream(), dy.in(), x.in(), y.out(), dbias.inout(), Out()), {&y, &dbias});
   }
   void attention() {
     const AttentionDims dims{2, kTokens / 2, 4, 2, 22};

@@ -16,7 +16,7 @@ class Fp8Test : public KernelTest {
  protected:
   double amax_of(Tensor& x) {
     Tensor found = filled(DType::kF32, {1}, -9);
-    ok(kernels().amax(stream(), x.in(), found.out()));
+    ok(kernels().amax(stream(), x.in(), In(), found.out()));
     return found.values()[0];
   }
   void expect_quantized(DType dtype, Shape shape, const Values& values, double amax) {
@@ -28,7 +28,7 @@ class Fp8Test : public KernelTest {
         Tensor rows = filled(dtype, shape, 3), columns = filled(dtype, {shape[1], shape[0]}, 3);
         Tensor inverse = filled(DType::kF32, {1}, -9);
         ok(kernels().quantize(stream(), x.in(), greatest.in(), with_rows ? rows.out() : Out(),
-                              with_columns ? columns.out() : Out(), inverse.out()));
+                              with_columns ? columns.out() : Out(), inverse.out(), InOut()));
         const std::string what = shape.to_string() + (with_rows ? " rows" : "") + (with_columns ? " columns" : "");
         if (with_rows) {
           EXPECT_EQ(rows.bytes(), want.rows) << what;
@@ -85,6 +85,30 @@ TEST_P(Fp8Test, AmaxInPassing) {
   }
 }
 
+TEST_P(Fp8Test, AmaxOfNormsAndGeluInPassing) {
+  for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{1, 1}, {3, 17}, {65, 256}, {7, 2056}, {40, 1001}}) {
+    Tensor x = tensor(GetParam(), {rows, width}, random(rows * width));
+    Tensor dy = tensor(GetParam(), {rows, width}, random(rows * width));
+    Tensor w = tensor(GetParam(), {width}, random(width)), dbias = filled(DType::kF32, {width}, 0);
+    Tensor y = filled(GetParam(), {rows, width}, 0), amax = filled(DType::kF32, {1}, 99);
+    Tensor mean = filled(DType::kF32, {rows}, 0), rstd = filled(DType::kF32, {rows}, 0);
+    const auto expect_found = [&](const char* op) {
+      EXPECT_EQ(amax.values()[0], reference::amax(y.values())) << op << " " << rows << " x " << width;
+    };
+    ok(kernels().layer_norm(stream(), x.in(), In(), w.in(), In(), 1e-5f, Out(), y.out(), mean.out(), rstd.out(),
+                            amax.out()));
+    expect_found("layer_norm");
+    ok(kernels().rms_norm(stream(), x.in(), In(), w.in(), 1e-5f, Out(), y.out(), rstd.out(), amax.out()));
+    expect_found("rms_norm");
+    ok(kernels().gelu(stream(), x.in(), y.out(), amax.out()));
+    expect_found("gelu");
+    ok(kernels().gelu_backward(stream(), dy.in(), x.in(), y.out(), InOut(), amax.out()));
+    expect_found("gelu_backward");
+    ok(kernels().gelu_backward(stream(), dy.in(), x.in(), y.out(), dbias.inout(), amax.out()));
+    expect_found("gelu_backward with a bias");
+  }
+}
+
 TEST_P(Fp8Test, QuantizesToTheBit) {
   std::vector<Shape> shapes = {{1, 1}, {3, 17}, {65, 3}, {16, 16}, {32, 64}, {64, 144}, {130, 257}, {256, 272}};
   for (int i = 0; i < 4; ++i) shapes.push_back({pick(1, 150), pick(1, 150)});
@@ -110,6 +134,97 @@ TEST_P(Fp8Test, QuantizesOddAmaxes) {
   }
 }
 
+TEST_P(Fp8Test, AmaxThatIsKnownIsTaken) {
+  Tensor x = tensor(GetParam(), {4099}, random(4099));
+  for (const double known : {0.0, 0.125, 3e30}) {
+    Tensor before = filled(DType::kF32, {1}, known), found = filled(DType::kF32, {1}, -9);
+    ok(kernels().amax(stream(), x.in(), before.in(), found.out()));
+    EXPECT_EQ(found.values()[0], known > 0 ? before.values()[0] : reference::amax(x.values()));
+  }
+}
+
+TEST_P(Fp8Test, SeesTheGreatestInPassing) {
+  for (const Shape& shape : {Shape{1, 1}, Shape{3, 17}, Shape{130, 257}, Shape{256, 272}}) {
+    for (const double before : {0.0, 1e-3, 1e9, HUGE_VAL}) {
+      for (const double odd : {0.0, -7.0, HUGE_VAL, -HUGE_VAL, std::nan("")}) {
+        Values values = random(shape.elements());
+        values[pick(0, shape.elements() - 1)] = odd;
+        Tensor x = tensor(GetParam(), shape, values), amax = filled(DType::kF32, {1}, 1);
+        Tensor rows = filled(DType::kF8E4M3, shape, 3), columns = filled(DType::kF8E4M3, {shape[1], shape[0]}, 3);
+        Tensor inverse = filled(DType::kF32, {1}, 0), seen = filled(DType::kF32, {1}, before);
+        ok(kernels().quantize(stream(), x.in(), amax.in(), rows.out(), columns.out(), inverse.out(), seen.inout()));
+        const double greatest = reference::amax(x.values());
+        const double want =
+            std::max(static_cast<double>(static_cast<float>(before)), std::isnan(greatest) ? HUGE_VAL : greatest);
+        EXPECT_EQ(seen.values()[0], want) << shape.to_string() << " with " << odd << " behind " << before;
+        const auto bytes = reference::quantize(reference::kE4M3, x.values(), 1, shape[0], shape[1]);
+        EXPECT_EQ(rows.bytes(), bytes.rows) << "with " << odd;  // A scale that is known hides no infinity.
+        EXPECT_EQ(columns.bytes(), bytes.columns) << "with " << odd;
+      }
+    }
+  }
+}
+
+TEST_F(Fp8Test, TransposesBytes) {
+  for (const Shape& shape : {Shape{1, 1}, Shape{3, 17}, Shape{16, 8}, Shape{130, 257}, Shape{256, 272}}) {
+    Tensor x = tensor(DType::kF8E4M3, shape, random(shape.elements()));
+    Tensor y = filled(DType::kF8E4M3, {shape[1], shape[0]}, 3);
+    ok(kernels().transpose(stream(), x.in(), y.out()));
+    const std::vector<uint8_t> from = x.bytes(), to = y.bytes();
+    int64_t wrong = 0;
+    for (int64_t t = 0; t < shape[0]; ++t) {
+      for (int64_t c = 0; c < shape[1]; ++c) wrong += to[c * shape[0] + t] != from[t * shape[1] + c];
+    }
+    EXPECT_EQ(wrong, 0) << shape.to_string();
+  }
+}
+
+TEST_F(Fp8Test, InverseScales) {
+  for (const int64_t n : {1, 5, 300}) {
+    Values values = random(n);
+    for (double& value : values) value = std::abs(value);
+    values[0] = HUGE_VAL;
+    if (n > 1) values[1] = 0;
+    Tensor amax = tensor(DType::kF32, {n}, values), inverses = filled(DType::kF32, {n, 4}, -9);
+    ok(kernels().inverse_scales(stream(), amax.in(), inverses.out()));
+    for (int64_t i = 0; i < 4 * n; ++i) {
+      const double want = i % 4 == 0 ? 1 / reference::fp8_scale(reference::kE4M3, amax.values()[i / 4]) : 0;
+      const double got = inverses.values()[i];
+      EXPECT_TRUE(std::isnan(want) ? std::isnan(got) : got == want) << i;
+    }
+  }
+}
+
+TEST_F(Fp8Test, Histories) {
+  for (const auto& [rows, entries] : {std::pair<int64_t, int64_t>{1, 1}, {3, 2}, {5, 16}, {12, 257}, {7, 1024}}) {
+    Values magnitudes = random(rows * entries);
+    for (double& value : magnitudes) value = std::abs(value);
+    Tensor history = tensor(DType::kF32, {rows, entries}, magnitudes), amax = filled(DType::kF32, {rows}, -1);
+    const Values before = history.values();
+    for (const bool newest : {true, false}) {
+      ok(kernels().history_amax(stream(), history.in(), newest, 4, amax.out()));
+      for (int64_t n = 0; n < rows; ++n) {
+        const auto row = before.begin() + n * entries;
+        EXPECT_EQ(amax.values()[n], 4 * (newest ? row[0] : *std::max_element(row, row + entries)));
+      }
+    }
+    Values pushed = random(rows, 2);
+    for (double& value : pushed) value = std::abs(value);
+    if (rows > 2) pushed[1] = HUGE_VAL;
+    if (rows > 4) pushed[4] = std::nan("");
+    Tensor newest = tensor(DType::kF32, {rows}, pushed);
+    ok(kernels().push_history(stream(), newest.in(), history.inout()));
+    Values want = before;
+    for (int64_t n = 0; n < rows; ++n) {
+      if (!std::isfinite(pushed[n])) continue;
+      const auto row = want.begin() + n * entries;
+      std::copy_backward(row, row + entries - 1, row + entries);
+      row[0] = newest.values()[n];
+    }
+    EXPECT_EQ(history.values(), want) << rows << " x " << entries;
+  }
+}
+
 // Scales are powers of two, so a part of a tensor that is scaled by its own greatest magnitude gets the values that it
 // has in the whole, but for those that the whole's scale leaves below the least normal number: there the whole rounds
 // to its subnormals' unit, of which a half is amax * 2^-10 / 224 at most, or amax * 2^-17 / 28672 in E5M2.
@@ -122,8 +237,8 @@ TEST_P(Fp8Test, PartsHaveTheValuesOfTheWhole) {
     const auto dequantized = [&](int64_t first, int64_t count) {
       Tensor amax = filled(DType::kF32, {1}, 0), inverse = filled(DType::kF32, {1}, 0), q = filled(dtype, {count}, 0);
       const In part = range(x.in(), first, count);
-      ok(kernels().amax(stream(), part, amax.out()));
-      ok(kernels().quantize(stream(), part, amax.in(), q.out(), Out(), inverse.out()));
+      ok(kernels().amax(stream(), part, In(), amax.out()));
+      ok(kernels().quantize(stream(), part, amax.in(), q.out(), Out(), inverse.out(), InOut()));
       Values result = q.values();
       for (double& value : result) value *= inverse.values()[0];
       return result;
@@ -167,13 +282,24 @@ TEST_F(Fp8Test, Refusals) {
   Tensor x = filled(DType::kBF16, {4, 6}, 0), amax = filled(DType::kF32, {1}, 0),
          rows = filled(DType::kF8E4M3, {4, 6}, 0);
   Tensor columns = filled(DType::kF8E5M2, {6, 4}, 0), two = filled(DType::kF32, {2}, 0);
-  expect_refused(kernels().amax(stream(), rows.in(), amax.out()), {"amax: x", "got f8e4m3 [4, 6]"});
-  expect_refused(kernels().amax(stream(), x.in(), two.out()), {"amax: amax", "f32 [2]", "f32 [1]"});
-  expect_refused(kernels().quantize(stream(), x.in(), amax.in(), Out(), Out(), amax.out()), {"rows, columns or both"});
-  expect_refused(kernels().quantize(stream(), x.in(), amax.in(), rows.out(), columns.out(), amax.out()),
+  expect_refused(kernels().amax(stream(), rows.in(), In(), amax.out()), {"amax: x", "got f8e4m3 [4, 6]"});
+  expect_refused(kernels().amax(stream(), x.in(), In(), two.out()), {"amax: amax", "f32 [2]", "f32 [1]"});
+  expect_refused(kernels().quantize(stream(), x.in(), amax.in(), Out(), Out(), amax.out(), InOut()),
+                 {"rows, columns or both"});
+  expect_refused(kernels().quantize(stream(), x.in(), amax.in(), rows.out(), columns.out(), amax.out(), InOut()),
                  {"columns", "f8e5m2", "f8e4m3 as rows"});
-  expect_refused(kernels().quantize(stream(), x.in(), amax.in(), Out(), rows.out(), amax.out()),
+  expect_refused(kernels().quantize(stream(), x.in(), amax.in(), Out(), rows.out(), amax.out(), InOut()),
                  {"columns", "[4, 6]", "[6, 4]"});
+  Tensor history = filled(DType::kF32, {2, 3}, 0), four = filled(DType::kF32, {4}, 0);
+  expect_refused(kernels().amax(stream(), x.in(), two.in(), amax.out()), {"amax: known", "f32 [2]", "f32 [1]"});
+  expect_refused(kernels().quantize(stream(), x.in(), amax.in(), rows.out(), Out(), amax.out(), two.inout()),
+                 {"quantize: seen", "f32 [2]", "f32 [1]"});
+  expect_refused(kernels().history_amax(stream(), history.in(), true, 1, four.out()),
+                 {"history_amax: amax", "f32 [4]", "f32 [2]"});
+  expect_refused(kernels().push_history(stream(), four.in(), history.inout()),
+                 {"push_history: amax", "f32 [4]", "f32 [2]"});
+  expect_refused(kernels().transpose(stream(), rows.in(), rows.out()), {"transpose: y", "[4, 6]", "[6, 4]"});
+  expect_refused(kernels().inverse_scales(stream(), two.in(), four.out()), {"inverse_scales: inverses", "[4]"});
   expect_refused(kernels().column_sums(stream(), x.in(), two.inout()), {"column_sums: sums", "[2]", "[6]"});
 }
 

@@ -1,5 +1,5 @@
 # The conformance suite knows no backend; the rig chooses it.
-set(KERNEL_CONFORMANCE kernel_test.cc memory_ops_test.cc random_test.cc embedding_test.cc linear_test.cc fp8_test.cc norms_test.cc
+set(KERNEL_CONFORMANCE kernel_test.cc memory_ops_test.cc random_test.cc embedding_test.cc linear_test.cc fp8_test.cc fp8_blocks_test.cc norms_test.cc
   activations_test.cc attention_test.cc cross_entropy_test.cc cross_entropy_parts_test.cc
   optimizer_test.cc determinism_test.cc documents_test.cc model_shapes_test.cc)
 telar_test(cpu_kernels_test SOURCES ${KERNEL_CONFORMANCE} cpu_rig.cc cpu/simd_test.cc cpu/fp8_types_test.cc

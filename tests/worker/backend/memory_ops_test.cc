@@ -134,7 +134,7 @@ TEST_F(MemoryOpsTest, NothingToDoIsFine) {
   ok(kernels().copy(stream(), none.in(), none.out()));
   ok(kernels().cast(stream(), half.in(), none.out()));
   ok(kernels().random_normal(stream(), {.row = 4, .stride = 8}, 1, none.out()));
-  ok(kernels().gelu(stream(), none.in(), none.out()));
+  ok(kernels().gelu(stream(), none.in(), none.out(), Out()));
   ok(kernels().adamw(stream(), {}, none.in(), sum.in(), scalars.in(), none.inout(), none.inout(), none.inout(),
                      half.out()));
 }

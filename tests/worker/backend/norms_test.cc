@@ -29,7 +29,7 @@ TEST_P(NormTest, LayerNorm) {
       Tensor sum = filled(GetParam(), {rows, width}, 0), y = filled(GetParam(), {rows, width}, 0);
       Tensor mean = filled(DType::kF32, {rows}, 0), rstd = filled(DType::kF32, {rows}, 0);
       ok(kernels().layer_norm(stream(), residual.in(), adds ? delta.in() : In(), w.in(), with_bias ? bias.in() : In(),
-                              kEpsilon, adds ? sum.out() : Out(), y.out(), mean.out(), rstd.out()));
+                              kEpsilon, adds ? sum.out() : Out(), y.out(), mean.out(), rstd.out(), Out()));
       Values x = residual.values();
       if (adds) {
         const Values d = delta.values();
@@ -76,7 +76,7 @@ TEST_P(NormTest, RmsNorm) {
       Tensor sum = filled(GetParam(), {rows, width}, 0), y = filled(GetParam(), {rows, width}, 0);
       Tensor rstd = filled(DType::kF32, {rows}, 0);
       ok(kernels().rms_norm(stream(), residual.in(), adds ? delta.in() : In(), w.in(), kEpsilon,
-                            adds ? sum.out() : Out(), y.out(), rstd.out()));
+                            adds ? sum.out() : Out(), y.out(), rstd.out(), Out()));
       Values x = residual.values();
       if (adds) {
         const Values d = delta.values();
@@ -111,14 +111,14 @@ TEST_F(NormTest, Refusals) {
   Tensor x = filled(DType::kF32, {4, 6}, 0), half = filled(DType::kBF16, {4, 6}, 0), w = filled(DType::kF32, {6}, 0);
   Tensor rows = filled(DType::kF32, {4}, 0), wrong = filled(DType::kF32, {5}, 0);
   const auto layer_norm = [&](In delta, In weight, Out sum, Out y, Out mean) {
-    return kernels().layer_norm(stream(), x.in(), delta, weight, In(), kEpsilon, sum, y, mean, rows.out());
+    return kernels().layer_norm(stream(), x.in(), delta, weight, In(), kEpsilon, sum, y, mean, rows.out(), Out());
   };
   expect_refused(layer_norm(In(), w.in(), x.out(), x.out(), rows.out()), {"layer_norm: sum", "delta is absent"});
   expect_refused(layer_norm(x.in(), w.in(), Out(), x.out(), rows.out()), {"layer_norm: sum", "got nothing"});
   expect_refused(layer_norm(In(), wrong.in(), Out(), x.out(), rows.out()), {"layer_norm: weight", "[5]", "[6]"});
   expect_refused(layer_norm(In(), w.in(), Out(), half.out(), rows.out()), {"layer_norm: y", "bf16", "as residual"});
   expect_refused(layer_norm(In(), w.in(), Out(), x.out(), wrong.out()), {"layer_norm: mean", "[5]", "[4]"});
-  expect_refused(kernels().rms_norm(stream(), x.in(), In(), wrong.in(), kEpsilon, Out(), x.out(), rows.out()),
+  expect_refused(kernels().rms_norm(stream(), x.in(), In(), wrong.in(), kEpsilon, Out(), x.out(), rows.out(), Out()),
                  {"rms_norm: weight"});
   expect_refused(kernels().rms_norm_backward(stream(), half.in(), x.in(), w.in(), rows.in(), x.inout(), w.inout()),
                  {"rms_norm_backward: dy", "bf16", "f32 as x"});

@@ -19,8 +19,9 @@ using testing::read;
 using testing::update;
 using testing::write;
 
-double real_seconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+// A host's clock that is not the one of the machine.
+double shifted_seconds() {
+  return 1000 + std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 // compute: a, then b behind the collective; comm0: the collective between them, comm1: one that nobody waits for.
@@ -49,12 +50,12 @@ class OpTimerTest : public ::testing::Test {
 TEST_F(OpTimerTest, TimesAreInOrderAndOpsOfALaneDoNotOverlap) {
   const auto device = testing::create_device();
   const auto executor = create_lane_executor(program_, plan_, *device, {}).value();
-  const auto timer = OpTimer::create(plan_, *device).value();
+  const auto timer = OpTimer::create(plan_, *device, shifted_seconds).value();
   ASSERT_TRUE(executor->run().ok());
-  const double before = real_seconds();
+  const double before = shifted_seconds();
   ASSERT_TRUE(executor->submit_observed(*timer).ok());
   ASSERT_TRUE(executor->wait().ok());
-  const double after = real_seconds();
+  const double after = shifted_seconds();
   const RunTimes times = timer->times().value();
 
   ASSERT_EQ(times.ops.size(), 5u);
@@ -72,13 +73,32 @@ TEST_F(OpTimerTest, TimesAreInOrderAndOpsOfALaneDoNotOverlap) {
   // By the host's clock the run lies where the host saw it, to the precision of a reading of the clock.
   EXPECT_GT(times.start, before - 0.05);
   EXPECT_LT(times.start + times.seconds, after + 0.05);
+  EXPECT_GE(times.start_error, 0);
+  EXPECT_LT(times.start_error, 0.05);
+}
+
+TEST_F(OpTimerTest, OneTimerTakesTheTimesOfRunAfterRun) {
+  const auto device = testing::create_device();
+  const auto executor = create_lane_executor(program_, plan_, *device, {}).value();
+  const auto timer = OpTimer::create(plan_, *device).value();
+  Trace trace = make_trace(program_, plan_, {}, 0);
+  double last = 0;
+  for (int run = 0; run < 3; ++run) {
+    ASSERT_TRUE(executor->submit_observed(*timer).ok());
+    ASSERT_TRUE(executor->wait().ok());
+    const RunTimes times = timer->times().value();
+    EXPECT_GE(times.start, last);  // Behind the run before.
+    last = times.start + times.ops[b_].stop;
+    set_times(trace, times);
+    EXPECT_EQ(trace.ops[b_].stop, times.ops[b_].stop);
+    EXPECT_EQ(trace.clock.start, times.start);
+    EXPECT_EQ(trace.seconds, times.seconds);
+  }
 }
 
 TEST_F(OpTimerTest, GroupsHaveTheirNamesInTheTrace) {
-  RunTimes times;
-  times.ops.resize(5);
-  const std::vector<std::string> names = {"dp"};
-  const Trace trace = make_trace(program_, plan_, times, names);
+  const std::vector<backend::Group> groups = {{"dp", {0, 1}}};
+  const Trace trace = make_trace(program_, plan_, groups, 0);
   EXPECT_EQ(trace.lanes[0].name, "compute");
   EXPECT_EQ(trace.lanes[1].name, "dp");
   EXPECT_EQ(trace.lanes[2].name, "comm1");

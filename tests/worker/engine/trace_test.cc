@@ -4,6 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/worker/engine/testing.h"
+#include "worker/engine/plan.h"
+
 namespace telar::engine {
 namespace {
 
@@ -84,17 +87,29 @@ TEST(TraceTest, ChromeJsonHasARowALaneAndAnEventAnOp) {
   Trace trace = trace_of({op(kCompute, 0.001, 0.003), op(kDp, 0.002, 0.0025)}, 0.004);
   trace.rank = 3;
   trace.step = 12;
-  trace.start = 1.75e9;
+  trace.pp = 1;
+  trace.clock = {.node = 2,
+                 .monotonic = 50,
+                 .wall = 1.75e9 + 1,
+                 .start = 49,
+                 .reference = "c",
+                 .offset = -3,
+                 .offset_error = 1e-5};
+  trace.ops[0].portion = {.stage = 1, .micro_batch = 0};
   trace.ops[1].name = "grads \"0\"";
   trace.ops[1].phase = Phase::kGradComm;
   trace.ops[1].bytes = 4096;
   const nlohmann::json json = nlohmann::json::parse(to_chrome_json(trace));
   const nlohmann::json& events = json["traceEvents"];
-  ASSERT_EQ(events.size(), 1u + 2 * 4 + 2);
+  ASSERT_EQ(events.size(), 3u + 2 * 4 + 2);
   EXPECT_EQ(events[0]["args"]["name"], "rank 3");
-  EXPECT_EQ(events[3]["name"], "thread_name");
-  EXPECT_EQ(events[3]["args"]["name"], "dp");
-  EXPECT_EQ(events[3]["tid"], 1);
+  EXPECT_EQ(events[1]["args"]["labels"], "pipeline 1, replica 0, slice 0, node of rank 2");
+  EXPECT_EQ(events[2]["args"]["sort_index"], 3);
+  EXPECT_EQ(events[5]["name"], "thread_name");
+  EXPECT_EQ(events[5]["args"]["name"], "dp");
+  EXPECT_EQ(events[5]["tid"], 1);
+  EXPECT_EQ(events[events.size() - 2]["args"]["stage"], 1);
+  EXPECT_EQ(events[events.size() - 2]["args"]["micro_batch"], 0);
   const nlohmann::json& event = events.back();
   EXPECT_EQ(event["ph"], "X");
   EXPECT_EQ(event["name"], "grads \"0\"");
@@ -108,8 +123,50 @@ TEST(TraceTest, ChromeJsonHasARowALaneAndAnEventAnOp) {
   EXPECT_EQ(told["rank"], 3);
   EXPECT_EQ(told["step"], 12);
   EXPECT_EQ(told["start"], 1.75e9);
+  EXPECT_EQ(told["pp"], 1);
+  EXPECT_EQ(told["clock"]["node"], 2);
+  EXPECT_EQ(told["clock"]["start"], 49);
+  EXPECT_EQ(told["clock"]["reference"], "c");
+  EXPECT_EQ(told["clock"]["offset"], -3);
   EXPECT_NEAR(told["compute"].get<double>(), 0.002, 1e-12);
   EXPECT_NEAR(told["lanes"][1]["busy"].get<double>(), 0.0005, 1e-12);
+}
+
+// Both ends of a message, and all calls of a collective, have the same numbers in their ranks' traces.
+TEST(TraceTest, CallsAreNumberedAsTheirPeersNumberThem) {
+  const std::vector<backend::Group> groups = {{"world.0", {4, 6, 7}}, {"ring.4", {4, 6}}};
+  const auto program_of = [](int self, int other) {
+    Program program;
+    const Tensor x = testing::persistent(program, "x", 8), y = testing::persistent(program, "y", 8);
+    using backend::Communicator;
+    program.record("a", 0, &Communicator::all_reduce, backend::ReduceOp::kSum, x.inout());
+    program.record("b", 1, &Communicator::exchange, other, x.in(), other, y.out());
+    if (self == 0) program.record("c", 1, &Communicator::send, other, x.in());
+    if (self == 1) program.record("c", 1, &Communicator::recv, other, y.out());
+    program.record("d", 0, &Communicator::broadcast, 2, x.inout());
+    return program;
+  };
+  const Program first = program_of(0, 1), second = program_of(1, 0);
+  const Trace at_first = make_trace(first, plan(first).value(), groups, 4);
+  const Trace at_second = make_trace(second, plan(second).value(), groups, 6);
+  EXPECT_EQ(at_first.ops[0].met, 0u);
+  EXPECT_EQ(at_first.ops[3].met, 1u);
+  EXPECT_EQ(at_first.ops[3].root, 7);
+  EXPECT_EQ(at_first.ops[1].to, 6);
+  EXPECT_EQ(at_first.ops[1].from, 6);
+  EXPECT_EQ(at_first.ops[1].sent, 0u);
+  EXPECT_EQ(at_first.ops[2].to, 6);
+  EXPECT_EQ(at_first.ops[2].from, -1);
+  EXPECT_EQ(at_first.ops[2].sent, 1u);
+  EXPECT_EQ(at_second.ops[2].from, 4);
+  EXPECT_EQ(at_second.ops[2].received, 1u);
+  EXPECT_EQ(at_second.ops[1].received, 0u);
+  const nlohmann::json json = nlohmann::json::parse(to_chrome_json(at_second));
+  const nlohmann::json args = json["traceEvents"][json["traceEvents"].size() - 2]["args"];
+  EXPECT_EQ(args["comm"], "recv");
+  EXPECT_EQ(args["from"], 4);
+  EXPECT_EQ(args["received"], 1);
+  EXPECT_FALSE(args.contains("met"));
 }
 
 TEST(TraceTest, TheLineNamesEachGroup) {

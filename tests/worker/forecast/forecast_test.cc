@@ -7,6 +7,7 @@
 #include "tests/worker/forecast/specs.h"
 #include "tests/worker/plan/layouts.h"
 #include "worker/engine/plan.h"
+#include "worker/engine/step_buffers.h"
 #include "worker/engine/trace.h"
 #include "worker/forecast/remedies.h"
 #include "worker/plan/programs.h"
@@ -26,6 +27,7 @@ std::map<std::string, uint64_t> planned(const plan::RunShape& shape) {
     bytes[std::string(engine::name_of(static_cast<engine::MemoryClass>(i)))] =
         made->arena_bytes[static_cast<size_t>(i)];
   }
+  bytes["io"] += engine::StepBuffers::device_bytes(train->from_host());
   const auto eval = plan::record_eval(shape);
   bytes["evaluation"] = engine::plan(eval->program)->total_bytes();
   return bytes;

@@ -58,12 +58,46 @@ TEST(ResolveFp8, LayersCanBeKept) {
                                        HasSubstr("'2x'"), HasSubstr("''"), HasSubstr("'middle'")));
 }
 
-TEST(ResolveFp8, RecipesThatAreNotThereAreRefused) {
+TEST(ResolveFp8, BlocksAreWhole) {
   v1::JobSpec spec = fp8_spec();
-  spec.mutable_precision()->set_recipe(v1::PrecisionSpec::DELAYED);
-  EXPECT_THAT(texts(spec), ElementsAre("spec.precision.recipe: delayed: this version has current only"));
   spec.mutable_precision()->set_recipe(v1::PrecisionSpec::BLOCK);
-  EXPECT_THAT(texts(spec), ElementsAre("spec.precision.recipe: block: this version has current only"));
+  spec.mutable_batch()->set_micro(1);
+  EXPECT_THAT(texts(spec),
+              ElementsAre(HasSubstr("hidden = 64 is not a multiple of 128, as precision.recipe block needs; "
+                                    "use 128, or recipe current"),
+                          HasSubstr("head_dim * heads = 64"), HasSubstr("micro * sequence_length = 32")));
+  v1::ModelSpec& model = *spec.mutable_model();
+  model.set_hidden(128);
+  model.set_heads(8);
+  model.set_kv_heads(4);
+  model.set_head_dim(16);
+  spec.mutable_batch()->set_micro(4);
+  for (int time = 0; time < 2; ++time) {
+    EXPECT_THAT(resolve(spec, v1::ResourceSpec::GPU), IsEmpty());
+    EXPECT_EQ(spec.precision().fp8_gradients(), v1::PrecisionSpec::E4M3);
+    EXPECT_FALSE(spec.precision().fp8_fast_accumulation());
+  }
+  spec.mutable_precision()->set_fp8_fast_accumulation(true);
+  EXPECT_THAT(texts(spec), ElementsAre(HasSubstr("spec.precision.fp8_fast_accumulation: true: recipe block")));
+}
+
+TEST(ResolveFp8, DelayedScalesHaveAHistory) {
+  v1::JobSpec spec = fp8_spec();
+  v1::PrecisionSpec& precision = *spec.mutable_precision();
+  precision.set_recipe(v1::PrecisionSpec::DELAYED);
+  for (int time = 0; time < 2; ++time) {
+    EXPECT_THAT(resolve(spec, v1::ResourceSpec::CPU), IsEmpty());
+    EXPECT_EQ(precision.fp8_history(), 1024u);
+    EXPECT_EQ(precision.fp8_amax(), v1::PrecisionSpec::MAX);
+    EXPECT_EQ(precision.fp8_margin(), 0u);
+  }
+  precision.set_fp8_history(65537);
+  precision.set_fp8_margin(9);
+  EXPECT_THAT(texts(spec), ElementsAre("spec.precision.fp8_history: 65537: at most 65536",
+                                       "spec.precision.fp8_margin: 9: at most 8"));
+  precision.set_recipe(v1::PrecisionSpec::CURRENT);
+  EXPECT_THAT(texts(spec), ElementsAre(HasSubstr("precision.fp8_history: goes with recipe delayed only"),
+                                       HasSubstr("precision.fp8_amax"), HasSubstr("precision.fp8_margin")));
 }
 
 TEST(ResolveFp8, OtherPrecisionsHaveNoneOfIt) {

@@ -143,7 +143,8 @@ void add(const engine::Program& program, const engine::RunTimes& times, int rank
 }
 
 void account(const Replica& replica, const engine::RunTimes& times, Measured& measured) {
-  const engine::Trace trace = engine::make_trace(replica.train_program(), replica.train_plan(), times, {});
+  engine::Trace trace = engine::make_trace(replica.train_program(), replica.train_plan(), {}, 0);
+  engine::set_times(trace, times);
   const engine::PipelineUse use = engine::account_of(trace).pipeline;
   const double idle = use.warmup_idle + use.steady_idle + use.cooldown_idle;
   measured.accounted += idle / use.window / static_cast<double>(measured.busy.size());

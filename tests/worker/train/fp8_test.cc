@@ -18,9 +18,24 @@ using testing::Outcome;
 constexpr auto kNone = v1::MemorySpec::NONE, kSelective = v1::MemorySpec::SELECTIVE, kFull = v1::MemorySpec::FULL;
 constexpr int kFewSteps = 3, kManySteps = 50;
 
+using Recipe = v1::PrecisionSpec::Recipe;
+
 Layout in(v1::Precision precision, Layout layout) {
   layout.precision = precision;
   return layout;
+}
+
+// Few entries, so that the tests' steps fill a history. Behind resolving, which asks for whole blocks: these models'
+// are short.
+v1::JobSpec with(Recipe recipe, v1::JobSpec spec) {
+  v1::PrecisionSpec& precision = *spec.mutable_precision();
+  if (precision.compute() != v1::FP8) return spec;
+  precision.set_recipe(recipe);
+  if (recipe == v1::PrecisionSpec::DELAYED) {
+    precision.set_fp8_history(2);
+    precision.set_fp8_amax(v1::PrecisionSpec::MAX);
+  }
+  return spec;
 }
 
 // Something to learn: three targets of four follow from the token before them.
@@ -85,16 +100,29 @@ void expect_within(const std::vector<double>& got, const std::vector<double>& wa
   EXPECT_LT(want.back(), 0.85 * want.front()) << "nothing was learned";
 }
 
-class Fp8TrainingTest : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Models, Fp8TrainingTest, ::testing::Values("gpt2_even", "llama_even"),
-                         [](const auto& tested) { return std::string(tested.param); });
+class Fp8TrainingTest : public ::testing::TestWithParam<std::tuple<const char*, Recipe>> {
+ protected:
+  const char* model() const { return std::get<0>(GetParam()); }
+  Recipe recipe() const { return std::get<1>(GetParam()); }
+  v1::JobSpec learning(uint32_t tensor = 1) const { return with(recipe(), learning_spec(v1::FP8, model(), tensor)); }
+  void expect_same(const std::vector<Layout>& layouts) const;
+};
+INSTANTIATE_TEST_SUITE_P(Models, Fp8TrainingTest,
+                         ::testing::Combine(::testing::Values("gpt2_even", "llama_even"),
+                                            ::testing::Values(v1::PrecisionSpec::CURRENT, v1::PrecisionSpec::DELAYED,
+                                                              v1::PrecisionSpec::BLOCK)),
+                         [](const auto& tested) {
+                           return std::get<0>(tested.param) + std::string("_") +
+                                  v1::PrecisionSpec::Recipe_Name(std::get<1>(tested.param));
+                         });
 
 TEST_P(Fp8TrainingTest, FiftyStepsOfOneDeviceAreNearThoseInBf16) {
-  const std::vector<double> bf16 = losses_of(learning_spec(v1::BF16, GetParam()), kManySteps);
-  v1::JobSpec spec = learning_spec(v1::FP8, GetParam());
+  const std::vector<double> bf16 = losses_of(learning_spec(v1::BF16, model()), kManySteps);
+  v1::JobSpec spec = learning();
   const std::vector<double> hybrid = losses_of(spec, kManySteps);
   expect_within(hybrid, bf16, 2e-3);
   EXPECT_NE(hybrid, bf16);
+  if (recipe() != v1::PrecisionSpec::CURRENT) return;
   spec.mutable_precision()->set_fp8_gradients(v1::PrecisionSpec::E4M3);
   const std::vector<double> e4m3 = losses_of(spec, kManySteps);
   expect_within(e4m3, bf16, 2e-3);
@@ -105,15 +133,15 @@ TEST_P(Fp8TrainingTest, FiftyStepsOfOneDeviceAreNearThoseInBf16) {
 // a border between two FP8 numbers it becomes one of their units, at most 2^-3 of the value; a tensor that is cut gets
 // the values of the whole (docs/fp8.md). So two ranks differ from one by no more than FP8 itself does from bf16.
 TEST_P(Fp8TrainingTest, TwoTensorRanksAreNearOne) {
-  const std::vector<double> one = losses_of(learning_spec(v1::FP8, GetParam()), kManySteps);
-  const std::vector<double> two = losses_of(learning_spec(v1::FP8, GetParam(), 2), kManySteps);
+  const std::vector<double> one = losses_of(learning(), kManySteps);
+  const std::vector<double> two = losses_of(learning(2), kManySteps);
   expect_within(two, one, 2e-3);
   EXPECT_NEAR(two[0], one[0], 5e-4 * one[0]);
 }
 
 TEST_P(Fp8TrainingTest, KeptLayersOfOneDeviceAreThoseOfBf16) {
-  v1::JobSpec spec = testing::spec_of(in(v1::FP8, {GetParam()}));
-  const std::vector<double> bf16 = losses_of(testing::spec_of(in(v1::BF16, {GetParam()})), kFewSteps);
+  v1::JobSpec spec = with(recipe(), testing::spec_of(in(v1::FP8, {model()})));
+  const std::vector<double> bf16 = losses_of(testing::spec_of(in(v1::BF16, {model()})), kFewSteps);
   for (uint32_t layer = 0; layer < spec.model().layers(); ++layer) {
     spec.mutable_precision()->add_keep_bf16(std::to_string(layer));
   }
@@ -122,21 +150,21 @@ TEST_P(Fp8TrainingTest, KeptLayersOfOneDeviceAreThoseOfBf16) {
   EXPECT_NE(losses_of(spec, kFewSteps), bf16);
 }
 
-Outcome& trained(Outcome& outcome, const Layout& layout) {
-  v1::JobSpec spec = testing::spec_of(layout);
+Outcome& trained(Outcome& outcome, const Layout& layout, Recipe recipe) {
+  v1::JobSpec spec = with(recipe, testing::spec_of(layout));
   spec.mutable_optimizer()->set_clip_norm(0);  // A norm depends on who sums what.
   fakes::ThreadCommunicators communicators;
   testing::run(spec, testing::options_of(communicators), kFewSteps, outcome);
   return outcome;
 }
 
-void expect_same(const std::vector<Layout>& layouts) {
+void Fp8TrainingTest::expect_same(const std::vector<Layout>& layouts) const {
   Outcome first;
-  trained(first, in(v1::FP8, layouts[0]));
+  trained(first, in(v1::FP8, layouts[0]), recipe());
   for (size_t i = 1; i < layouts.size(); ++i) {
     SCOPED_TRACE(name_of(layouts[i]) + " against " + name_of(layouts[0]));
     Outcome other;
-    trained(other, in(v1::FP8, layouts[i]));
+    trained(other, in(v1::FP8, layouts[i]), recipe());
     EXPECT_EQ(other.losses, first.losses);
     EXPECT_TRUE(other.first_gradients == first.first_gradients);
     EXPECT_TRUE(other.masters == first.masters);
@@ -155,15 +183,20 @@ Layout offloading(Layout layout) {
 }
 
 TEST_P(Fp8TrainingTest, RecomputingAndOffloadingChangeNoBit) {
-  const char* const model = GetParam();
-  for (const Layout& layout : {Layout{model}, Layout{model, 2}, Layout{model, 1, 1, 2, 3}}) {
+  const char* const model = this->model();
+  std::vector<Layout> layouts = {{model, 2}};
+  if (recipe() == v1::PrecisionSpec::CURRENT) layouts = {{model}, {model, 2}, {model, 1, 1, 2, 3}};
+  for (const Layout& layout : layouts) {
     expect_same({recomputing(kNone, layout), recomputing(kSelective, layout), recomputing(kFull, layout),
                  offloading(layout), offloading(recomputing(kSelective, layout))});
   }
 }
 
 TEST_P(Fp8TrainingTest, ZeroStagesAndPrefetchChangeNoBit) {
-  const char* const model = GetParam();
+  const char* const model = this->model();
+  if (recipe() != v1::PrecisionSpec::CURRENT) {
+    return expect_same({{model, 1, 1, 2, 0}, {model, 1, 1, 2, 2}, {model, 1, 1, 2, 3, 0, "", 0, 2, kFull, 3}});
+  }
   expect_same({{model, 1, 1, 2, 0, 0, "", 0, 8},
                {model, 1, 1, 2, 1, 0, "", 0, 8},
                {model, 1, 1, 2, 2, 0, "", 0, 8},
@@ -174,9 +207,10 @@ TEST_P(Fp8TrainingTest, ZeroStagesAndPrefetchChangeNoBit) {
 }
 
 TEST_P(Fp8TrainingTest, PipelinesChangeNoBit) {
-  const char* const model = GetParam();
+  const char* const model = this->model();
   if (testing::spec_of({model}).model().tied_head())
     GTEST_SKIP() << "a tied table's gradients are summed in another order";
+  if (recipe() != v1::PrecisionSpec::CURRENT) return expect_same({{model}, {model, 1, 2, 1, 0, 0, "zb-v", 2}});
   expect_same({{model},
                {model, 1, 2, 1, 0, 0, "1f1b"},
                {model, 1, 2, 1, 0, 0, "zb-h1"},
@@ -186,14 +220,14 @@ TEST_P(Fp8TrainingTest, PipelinesChangeNoBit) {
 
 // Whole collectives against those that are cut up beside the products.
 TEST_P(Fp8TrainingTest, OverlappingTensorCollectivesChangesNoBit) {
-  Layout whole{GetParam(), 2};
+  Layout whole{model(), 2};
   whole.overlap = false;
-  expect_same({whole, {GetParam(), 2}});
+  expect_same({whole, {model(), 2}});
 }
 
-// There is no state of scales: masters, moments and counts are all that a step depends on.
+// Masters, moments and the step state are all that a step depends on. With current scales that only counts.
 TEST_P(Fp8TrainingTest, ResumesToTheBit) {
-  const v1::JobSpec spec = testing::spec_of(in(v1::FP8, {GetParam()}));
+  const v1::JobSpec spec = with(recipe(), testing::spec_of(in(v1::FP8, {model()})));
   fakes::InProcessStore store;
   const testing::Rank first = testing::make_rank(spec, store, 0, {}), second = testing::make_rank(spec, store, 0, {});
   ASSERT_TRUE(first.replica->init().ok());
@@ -207,7 +241,7 @@ TEST_P(Fp8TrainingTest, ResumesToTheBit) {
   };
   for (const Replica::Kind kind : {Replica::Kind::kMaster, Replica::Kind::kExpAvg, Replica::Kind::kExpAvgSq})
     copy(kind);
-  std::vector<float> counts(backend::kStepStates);
+  std::vector<float> counts(first.replica->step_state_size());
   ASSERT_TRUE(first.replica->read_step_state(counts).ok());
   ASSERT_TRUE(second.replica->write_step_state(counts).ok());
   ASSERT_TRUE(second.replica->masters_changed().ok());
@@ -221,7 +255,7 @@ TEST_P(Fp8TrainingTest, ResumesToTheBit) {
 
 // One weight that is not finite makes the whole matrix NaN, and with it the step, which is skipped.
 TEST_P(Fp8TrainingTest, StepsThatAreNotFiniteAreSkipped) {
-  const v1::JobSpec spec = testing::spec_of(in(v1::FP8, {GetParam()}));
+  const v1::JobSpec spec = with(recipe(), testing::spec_of(in(v1::FP8, {model()})));
   for (const float odd : {HUGE_VALF, std::nanf("")}) {
     fakes::InProcessStore store;
     const testing::Rank rank = testing::make_rank(spec, store, 0, {});
@@ -238,7 +272,66 @@ TEST_P(Fp8TrainingTest, StepsThatAreNotFiniteAreSkipped) {
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_TRUE(result->skipped);
     EXPECT_FALSE(std::isfinite(result->loss));
+    std::vector<float> state(rank.replica->step_state_size());
+    ASSERT_TRUE(rank.replica->read_step_state(state).ok());
+    EXPECT_TRUE(std::all_of(state.begin(), state.end(), [](float value) { return std::isfinite(value); }));
   }
+}
+
+// Of every rank, behind the last of a few steps.
+std::vector<std::vector<float>> step_states(const Layout& layout) {
+  const v1::JobSpec spec = with(v1::PrecisionSpec::DELAYED, testing::spec_of(in(v1::FP8, layout)));
+  fakes::ThreadCommunicators communicators;
+  std::vector<std::vector<float>> states(layout.ranks());
+  testing::on_all_ranks(spec, testing::options_of(communicators), [&](int rank, Replica& replica) {
+    ASSERT_TRUE(replica.init().ok());
+    for (int step = 1; step <= kFewSteps; ++step) ASSERT_TRUE(step_of(replica, step).ok());
+    std::vector<float>& state = states[static_cast<size_t>(rank)];
+    state.resize(replica.step_state_size());
+    ASSERT_TRUE(replica.read_step_state(state).ok());
+  });
+  return states;
+}
+
+// So any layout goes on from what any other saved.
+TEST(DelayedScales, AllRanksRememberTheSame) {
+  const std::vector<float> want = step_states({"llama_even"})[0];
+  ASSERT_EQ(want.size(), backend::kStepStates + 5 * 4 * 3 * 2u);
+  for (size_t i = backend::kStepStates; i < want.size(); ++i) EXPECT_GT(want[i], 0) << i;
+  for (const Layout& layout : {Layout{"llama_even", 1, 2}, Layout{"llama_even", 2, 1, 2, 3}}) {
+    const std::vector<std::vector<float>> states = step_states(layout);
+    for (const std::vector<float>& state : states) EXPECT_EQ(state, states[0]) << name_of(layout);
+    for (size_t i = 0; i < want.size(); ++i) {  // Tensor ranks and replicas add up in another order.
+      EXPECT_NEAR(states[0][i], want[i], layout.tensor == 1 ? 0 : 0.5 * want[i]) << name_of(layout) << ": " << i;
+    }
+  }
+}
+
+// What a step is scaled by is what the steps before had: with one that is far too small its tensors saturate, and the
+// next has what this one saw.
+TEST(DelayedScales, ComeFromTheHistory) {
+  v1::JobSpec spec = with(v1::PrecisionSpec::DELAYED, testing::spec_of(in(v1::FP8, {"llama_even"})));
+  const auto second_loss = [&](float factor) {
+    fakes::InProcessStore store;
+    const testing::Rank rank = testing::make_rank(spec, store, 0, {});
+    EXPECT_TRUE(rank.replica->init().ok() && step_of(*rank.replica, 1).ok());
+    std::vector<float> state(rank.replica->step_state_size());
+    EXPECT_TRUE(rank.replica->read_step_state(state).ok());
+    for (size_t i = backend::kStepStates; i < state.size(); ++i) state[i] *= factor;
+    EXPECT_TRUE(rank.replica->write_step_state(state).ok());
+    const auto result = step_of(*rank.replica, 2);
+    EXPECT_TRUE(result.ok()) << result.status();
+    const std::vector<float> before = state;
+    EXPECT_TRUE(rank.replica->read_step_state(state).ok());
+    for (size_t i = backend::kStepStates; i < state.size(); i += 2) EXPECT_EQ(state[i + 1], before[i]) << i;
+    return result.ok() ? result->loss : 0;
+  };
+  const double right = second_loss(1);
+  EXPECT_EQ(second_loss(1), right);
+  EXPECT_EQ(second_loss(0), second_loss(0));
+  EXPECT_NE(second_loss(0x1p-6f), right);
+  spec.mutable_precision()->set_fp8_margin(6);  // Undoes that.
+  EXPECT_EQ(second_loss(0x1p-6f), right);
 }
 
 }  // namespace

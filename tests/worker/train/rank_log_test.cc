@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "worker/train/event_log.h"
+#include "worker/train/metrics_file.h"
 
 namespace telar::train {
 namespace {
@@ -38,6 +39,15 @@ class FullDisk : public testing::Test {
     text << file.rdbuf();
     return text.str();
   }
+  // The descriptor of that path; -1: none.
+  static int file_of(const std::string& path) {
+    for (int number = 3; number < 100; ++number) {
+      std::error_code problem;
+      const auto target = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(number), problem);
+      if (!problem && target == path) return number;
+    }
+    return -1;
+  }
   static v1::RankEvent step(uint64_t number) {
     v1::RankEvent event;
     event.mutable_step()->set_step(number);
@@ -57,19 +67,52 @@ TEST_F(FullDisk, TheLogSaysHowMuchIsMissing) {
   turn(file, root_ + "/log");
   log.write("four\n", 5);
   log.write("five\n", 5);
+  EXPECT_EQ(log.take_lost(), 10u);
+  EXPECT_EQ(log.take_lost(), 0u);
+  turn(file, "/dev/full");
+  log.write("six\n", 4);
+  log.write("seven\n", 6);
+  EXPECT_EQ(log.take_lost(), 10u);  // While the disk is full, too; a note that finds no room is no loss.
   close(file);
   EXPECT_EQ(read(root_ + "/log"),
             "one\n[telar: 10 bytes of this log are missing here: the disk was full]\nfour\nfive\n");
 }
 
+TEST_F(FullDisk, AnEventTellsWhatTheLogHasLost) {
+  auto events = EventLog::open(root_ + "/events").value();
+  uint64_t lost = 77;
+  events->set_lost_log([&lost] { return std::exchange(lost, 0); });
+  EXPECT_TRUE(events->write(step(1)).ok());
+  EXPECT_TRUE(events->write(step(2)).ok());
+  const std::string text = read(root_ + "/events");
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
+  const size_t told = text.find("\"log_lost\":{\"bytes\":\"77\"}");
+  EXPECT_NE(told, std::string::npos) << text;
+  EXPECT_LT(told, text.find("\"step\":\"1\""));
+}
+
+TEST_F(FullDisk, TheCurveWaitsForRoom) {
+  auto curve = MetricsFile::open(root_, 0).value();
+  const int file = file_of(root_ + "/metrics.jsonl");
+  ASSERT_GE(file, 0);
+  const auto write = [&](uint64_t number) { return curve->write(step(number).step()); };
+  EXPECT_TRUE(write(1).ok());
+  turn(file, "/dev/full");
+  EXPECT_TRUE(write(2).ok());
+  EXPECT_TRUE(write(3).ok());
+  turn(file, root_ + "/metrics.jsonl");
+  EXPECT_TRUE(write(4).ok());
+  std::ifstream written(root_ + "/metrics.jsonl");
+  int lines = 0;
+  for (std::string line; std::getline(written, line);) {
+    EXPECT_EQ(line.find("{\"step\":" + std::to_string(++lines) + ","), 0u) << line;
+  }
+  EXPECT_EQ(lines, 4);
+}
+
 TEST_F(FullDisk, EventsWaitForRoom) {
   auto events = EventLog::open(root_ + "/events").value();
-  int file = -1;
-  for (int number = 3; number < 100; ++number) {
-    std::error_code problem;
-    const auto target = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(number), problem);
-    if (!problem && target == root_ + "/events") file = number;
-  }
+  const int file = file_of(root_ + "/events");
   ASSERT_GE(file, 0);
   EXPECT_TRUE(events->write(step(1)).ok());
   turn(file, "/dev/full");

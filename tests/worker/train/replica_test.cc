@@ -3,9 +3,13 @@
 
 #include <gmock/gmock.h>
 
+#include <map>
+
 #include "tests/fakes/device.h"
+#include "tests/worker/forecast/specs.h"
 #include "tests/worker/train/tiny.h"
 #include "worker/backend/cpu/cpu.h"
+#include "worker/forecast/forecast.h"
 #include "worker/train/failure.h"
 
 namespace telar::train {
@@ -61,6 +65,22 @@ class ReplicaTest : public ::testing::Test {
   fakes::FakeDevice cpu_{cpu_device()};
   fakes::FakeDevice gpu_{cpu_device(), true};
 };
+
+// What run.cc reports at a start is what `telar plan` has said.
+TEST_F(ReplicaTest, ItsMemoryIsTheForecasts) {
+  const auto replica = create(cpu_);
+  const auto told = forecast::forecast(testing::tiny_spec(), forecast::testing::cluster_of(1), {.may_shorten = false});
+  ASSERT_TRUE(told.ok()) << told.status();
+  std::map<std::string, uint64_t> bytes;
+  for (const v1::MemoryForecast& one : told->ranks(0).memory()) bytes[one.memory_class()] = one.bytes();
+  const auto& arenas = replica->train_plan().arena_bytes;
+  for (int i = 0; i < engine::kMemoryClasses; ++i) {
+    const auto memory_class = static_cast<engine::MemoryClass>(i);
+    const uint64_t beside = memory_class == engine::MemoryClass::kIo ? replica->staging_bytes() : 0;
+    EXPECT_EQ(bytes[std::string(engine::name_of(memory_class))], arenas[static_cast<size_t>(i)] + beside)
+        << engine::name_of(memory_class);
+  }
+}
 
 TEST_F(ReplicaTest, StepsInFlightAndGraphsGiveTheBitsOfOneAfterAnother) {
   const auto sequential = create(cpu_, Replica::Execution::kSequential);

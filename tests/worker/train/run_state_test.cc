@@ -43,6 +43,47 @@ TEST_F(RunTest, SavesBesideTrainingAreThoseThatItWaitsFor) {
   EXPECT_THAT(metrics, HasSubstr("{\"step\":25,\"saved\":true,\"save_seconds\":"));
 }
 
+// What FP8 tensors are scaled by is of steps before: state as well.
+TEST_F(RunTest, DelayedScalesAreSaved) {
+  const auto fp8 = [&](const std::string& run_dir, uint64_t steps, uint32_t history) {
+    v1::RankPlan made = plan(run_dir, steps);
+    v1::PrecisionSpec& precision = *made.mutable_spec()->mutable_precision();
+    precision.set_compute(v1::FP8);
+    precision.set_recipe(v1::PrecisionSpec::DELAYED);
+    precision.set_fp8_history(history);
+    EXPECT_THAT(plan::resolve(*made.mutable_spec(), v1::ResourceSpec::CPU), IsEmpty());
+    return made;
+  };
+  ASSERT_TRUE(run_plan(fp8("unbroken", 40, 4)).ok());
+  ASSERT_NO_FATAL_FAILURE(run_and_stop(fp8("broken", 40, 4)));
+  ASSERT_TRUE(run_plan(fp8("broken", 40, 4)).ok());
+  EXPECT_EQ(losses("broken"), losses("unbroken"));
+  EXPECT_TRUE(read(shard("broken", "00000040")) == read(shard("unbroken", "00000040")));
+  const auto amaxes = [&](const std::string& run_dir) {
+    std::map<std::string, nlohmann::json> shapes;
+    const nlohmann::json saved = manifest(run_dir, "00000040");
+    for (const auto& tensor : saved["tensors"]) {
+      if (tensor["kind"] == "fp8_amax") shapes[tensor["name"]] = tensor["shape"];
+    }
+    return shapes;
+  };
+  EXPECT_EQ(amaxes("broken").size(), 2u * 4);
+  EXPECT_EQ(amaxes("broken")["layers.1.gate_up"], (nlohmann::json{3, 4}));
+  // Of another length, the newest; of none, as at first.
+  ASSERT_TRUE(run_plan(fp8("broken", 42, 2)).ok());
+  ASSERT_TRUE(run_plan(plan("bf16", 38)).ok());
+  ASSERT_TRUE(run_plan(fp8("bf16", 40, 4)).ok());
+  EXPECT_EQ(amaxes("bf16").size(), 2u * 4);
+  v1::RankPlan current = fp8("broken", 44, 2);
+  v1::PrecisionSpec& precision = *current.mutable_spec()->mutable_precision();
+  precision.clear_recipe();
+  precision.clear_fp8_history();
+  precision.clear_fp8_amax();
+  EXPECT_THAT(plan::resolve(*current.mutable_spec(), v1::ResourceSpec::CPU), IsEmpty());
+  ASSERT_TRUE(run_plan(current).ok());
+  EXPECT_EQ(losses("broken").size(), 44u);
+}
+
 TEST_F(RunTest, ARankAloneAsksTheCoordinatorTooIfThereIsOne) {
   fakes::FakeRendezvous coordinator;
   v1::RankPlan made = plan("a", 20);
@@ -67,6 +108,19 @@ TEST_F(RunTest, ARankAloneAsksTheCoordinatorTooIfThereIsOne) {
   EXPECT_EQ(class_of(outcome.status()), v1::STORAGE) << outcome.status();
   EXPECT_THAT(std::string(outcome.status().message()), HasSubstr("the current epoch is another"));
   EXPECT_FALSE(fs::exists(shard("b", "00000004")));
+}
+
+TEST_F(RunTest, ARankOfARevokedNodeEndsAtItsNextSaveAndPublishesNothing) {
+  fakes::FakeRendezvous coordinator;
+  coordinator.checkpoints.revoked = true;
+  v1::RankPlan made = plan("a", 10'000);
+  made.set_rendezvous_address(coordinator.address());
+  const auto outcome = run_plan(made);
+  EXPECT_EQ(class_of(outcome.status()), v1::STORAGE) << outcome.status();
+  EXPECT_THAT(std::string(outcome.status().message()), HasSubstr("node a is revoked"));
+  EXPECT_EQ(coordinator.checkpoints.asked, 1);
+  EXPECT_LT(losses("a").size(), 100u);
+  EXPECT_FALSE(fs::exists(shard("a", "00000010")));
 }
 
 TEST_F(RunTest, FallsBackToTheNewestCheckpointThatIsWhole) {

@@ -10,47 +10,6 @@ using ::testing::IsEmpty;
 using testing::read;
 using testing::RunTest;
 
-// Both ranks' files are of one clock, and tracing a step changes no number.
-TEST_F(RunTest, ATracedStepTellsOfBothRanksAndChangesNothing) {
-  const auto run_two = [&](const std::string& run_dir, uint64_t step) {
-    fakes::FakeRendezvous rendezvous;
-    v1::RankPlan both = plan(run_dir, 8);
-    if (step > 0) both.mutable_spec()->mutable_trace()->add_steps(step);
-    const auto run_one = [&](uint32_t rank) {
-      const std::string folder = (root_ / run_dir / std::to_string(rank)).string();
-      fs::create_directories(folder);
-      auto events = EventLog::open(folder + "/events.jsonl").value();
-      const auto outcome = run(plan_of_two(both, rank, rendezvous), *events, kGoOn, Replica::Execution::kLanes);
-      EXPECT_TRUE(outcome.ok()) << outcome.status();
-    };
-    std::thread peer([&] { run_one(1); });
-    run_one(0);
-    peer.join();
-  };
-  run_two("plain", 0);
-  run_two("traced", 5);
-  EXPECT_EQ(losses("traced"), losses("plain"));
-  EXPECT_FALSE(fs::exists(root_ / "plain" / "traces"));
-  nlohmann::json told[2];
-  for (const int rank : {0, 1}) {
-    const auto trace =
-        nlohmann::json::parse(read(root_ / "traced" / "traces" / ("rank-" + std::to_string(rank)) / "trace-5.json"));
-    told[rank] = trace["telar"];
-    EXPECT_EQ(told[rank]["rank"], rank);
-    EXPECT_EQ(told[rank]["step"], 5);
-    EXPECT_EQ(told[rank]["lanes"][1]["name"], "world.0");
-    EXPECT_GT(told[rank]["lanes"][1]["busy"].get<double>(), 0);
-    EXPECT_GT(told[rank]["compute"].get<double>(), 0);
-    EXPECT_LE(told[rank]["exposed"].get<double>(), told[rank]["communication"].get<double>());
-    EXPECT_GT(trace["traceEvents"].size(), 50u);
-  }
-  // They meet in the step's collectives, so their steps overlap.
-  const double first_end = told[0]["start"].get<double>() + told[0]["seconds"].get<double>();
-  const double second_end = told[1]["start"].get<double>() + told[1]["seconds"].get<double>();
-  EXPECT_LT(told[0]["start"].get<double>(), second_end);
-  EXPECT_LT(told[1]["start"].get<double>(), first_end);
-}
-
 TEST_F(RunTest, LearnsAndLeavesItsResults) {
   v1::RankPlan made = plan("a", 60);
   made.mutable_spec()->mutable_sample()->set_prompt("It was");

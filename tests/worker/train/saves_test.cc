@@ -244,19 +244,32 @@ TEST_F(SavesTest, AStaleEpochPublishesNothing) {
   const auto over = reports(1);
   EXPECT_THAT(told(over), ElementsAre("STAGED 4", "FAILED 4"));
   EXPECT_THAT(over[1].message(), HasSubstr("the current epoch is 2"));
+  // Nor will it ever: it ends at once, and before another step if that save was waited for.
+  EXPECT_EQ(class_of(error_), v1::STORAGE) << error_;
+  EXPECT_EQ(class_of(saves_->check_end()), v1::STORAGE);
   EXPECT_EQ(class_of(saves_->finish(4)), v1::STORAGE);
   EXPECT_THAT(published(), ElementsAre("2"));
 }
 
+TEST_F(SavesTest, AnAttemptThatFindsAGreaterOneEnds) {
+  start();
+  step(1, false);
+  ASSERT_TRUE(checkpoint::make_directories(files_, std::string(kRun) + "/ckpt/.tmp-step-00000002-7").ok());
+  step(2, true);
+  EXPECT_THAT(told(reports(1)), ElementsAre("FAILED 2"));
+  EXPECT_EQ(class_of(error_), v1::STORAGE) << error_;
+  EXPECT_THAT(std::string(error_.message()), HasSubstr("of attempt 7"));
+}
+
 TEST_F(SavesTest, TheThirdFailureInARowEndsTheRun) {
   start();
-  coordinator_.stale = true;
+  files_.plan(MemoryFiles::Fault::kDiskFull, 0);
   for (const uint64_t number : {2, 4}) {
     step(number, true);
     reports(1);
     EXPECT_TRUE(error_.ok()) << error_;
   }
-  coordinator_.stale = false;
+  files_.plan(MemoryFiles::Fault::kNone, 0);
   step(6, true);
   reports(1);
   files_.plan(MemoryFiles::Fault::kDiskFull, 0);
@@ -278,10 +291,10 @@ TEST_F(SavesTest, TheThirdFailureInARowEndsTheRun) {
 // A failure that is not of the last save is no failure of the end.
 TEST_F(SavesTest, AnEarlierFailureDoesNotFailTheEnd) {
   start();
-  coordinator_.stale = true;
+  files_.plan(MemoryFiles::Fault::kDiskFull, 0);
   step(2, true);
   EXPECT_FALSE(saves_->finish(2).ok());
-  coordinator_.stale = false;
+  files_.plan(MemoryFiles::Fault::kNone, 0);
   step(3, false);
   EXPECT_TRUE(saves_->finish(3).ok());
 }

@@ -54,19 +54,19 @@ TELAR_SIMD void swiglu_backward_row(const T* __restrict dy, const T* __restrict 
 
 }  // namespace
 
-absl::Status CpuKernels::gelu(Stream&, In x, Out y) {
-  if (absl::Status status = check_gelu(x, y); !status.ok()) return status;
+absl::Status CpuKernels::gelu(Stream& stream, In x, Out y, Out amax) {
+  if (absl::Status status = check_gelu(x, y, amax); !status.ok()) return status;
   with_type(x.dtype, [&](auto type) {
     using T = decltype(type);
     parallel_pieces(x.elements(), kElementPiece, [&](int64_t first, int64_t last) {
       gelu_piece(x.as<T>() + first, y.as<T>() + first, last - first);
     });
   });
-  return absl::OkStatus();
+  return amax.absent() ? absl::OkStatus() : this->amax(stream, In(y), In(), amax);
 }
 
-absl::Status CpuKernels::gelu_backward(Stream&, In dy, In x, Out dx, InOut dbias) {
-  if (absl::Status status = check_gelu_backward(dy, x, dx, dbias); !status.ok()) return status;
+absl::Status CpuKernels::gelu_backward(Stream& stream, In dy, In x, Out dx, InOut dbias, Out amax) {
+  if (absl::Status status = check_gelu_backward(dy, x, dx, dbias, amax); !status.ok()) return status;
   with_type(x.dtype, [&](auto type) {
     using T = decltype(type);
     parallel_pieces(x.elements(), kElementPiece, [&](int64_t first, int64_t last) {
@@ -74,7 +74,7 @@ absl::Status CpuKernels::gelu_backward(Stream&, In dy, In x, Out dx, InOut dbias
     });
   });
   if (!dbias.absent() && dx.elements() > 0) add_column_sums(In(dx), dbias);
-  return absl::OkStatus();
+  return amax.absent() ? absl::OkStatus() : this->amax(stream, In(dx), In(), amax);
 }
 
 absl::Status CpuKernels::swiglu(Stream& stream, In gate_up, Out y, Out amax) {
@@ -89,7 +89,7 @@ absl::Status CpuKernels::swiglu(Stream& stream, In gate_up, Out y, Out amax) {
       }
     });
   });
-  return amax.absent() ? absl::OkStatus() : this->amax(stream, In(y), amax);
+  return amax.absent() ? absl::OkStatus() : this->amax(stream, In(y), In(), amax);
 }
 
 absl::Status CpuKernels::swiglu_backward(Stream& stream, In dy, In gate_up, Out dgate_up, Out amax) {
@@ -105,7 +105,7 @@ absl::Status CpuKernels::swiglu_backward(Stream& stream, In dy, In gate_up, Out 
       }
     });
   });
-  return amax.absent() ? absl::OkStatus() : this->amax(stream, In(dgate_up), amax);
+  return amax.absent() ? absl::OkStatus() : this->amax(stream, In(dgate_up), In(), amax);
 }
 
 }  // namespace telar::backend::cpu

@@ -26,20 +26,27 @@ class CpuKernels final : public Kernels {
   absl::Status linear_wgrad(Stream&, In dy, In x, bool accumulate, InOut dweight, InOut dbias) override;
   absl::Status column_sums(Stream&, In x, InOut sums) override;
 
-  absl::Status amax(Stream&, In x, Out amax) override;
-  absl::Status quantize(Stream&, In x, In amax, Out rows, Out columns, Out inverse_scale) override;
+  absl::Status amax(Stream&, In x, In known, Out amax) override;
+  absl::Status quantize(Stream&, In x, In amax, Out rows, Out columns, Out inverse_scale, InOut seen) override;
+  absl::Status transpose(Stream&, In x, Out y) override;
+  absl::Status inverse_scales(Stream&, In amax, Out inverses) override;
+  absl::Status quantize_blocks(Stream&, In x, bool square, Out rows, Out rows_inverse, Out columns,
+                               Out columns_inverse) override;
+  absl::Status history_amax(Stream&, In history, bool newest, float margin, Out amax) override;
+  absl::Status push_history(Stream&, In amax, InOut history) override;
   absl::Status fp8_product(Stream&, In a, In a_inverse, In b, In b_inverse, In bias, bool fast, Out y) override;
   absl::Status fp8_wgrad(Stream&, In a, In a_inverse, In b, In b_inverse, bool accumulate, InOut dweight) override;
 
   absl::Status layer_norm(Stream&, In residual, In delta, In weight, In bias, float epsilon, Out sum, Out y, Out mean,
-                          Out rstd) override;
+                          Out rstd, Out amax) override;
   absl::Status layer_norm_backward(Stream&, In dy, In x, In weight, In mean, In rstd, InOut dx, InOut dweight,
                                    InOut dbias) override;
-  absl::Status rms_norm(Stream&, In residual, In delta, In weight, float epsilon, Out sum, Out y, Out rstd) override;
+  absl::Status rms_norm(Stream&, In residual, In delta, In weight, float epsilon, Out sum, Out y, Out rstd,
+                        Out amax) override;
   absl::Status rms_norm_backward(Stream&, In dy, In x, In weight, In rstd, InOut dx, InOut dweight) override;
 
-  absl::Status gelu(Stream&, In x, Out y) override;
-  absl::Status gelu_backward(Stream&, In dy, In x, Out dx, InOut dbias) override;
+  absl::Status gelu(Stream&, In x, Out y, Out amax) override;
+  absl::Status gelu_backward(Stream&, In dy, In x, Out dx, InOut dbias, Out amax) override;
   absl::Status swiglu(Stream&, In gate_up, Out y, Out amax) override;
   absl::Status swiglu_backward(Stream&, In dy, In gate_up, Out dgate_up, Out amax) override;
 

@@ -66,7 +66,7 @@ CpuDevice::CpuDevice(const DeviceOptions& options, std::unique_ptr<Kernels> kern
   info_.model = proc_value("/proc/cpuinfo", "model name");
   if (info_.model.empty()) info_.model = "CPU";
   info_.memory_bytes = total_memory();
-  info_.multiplies_fp8 = true;
+  info_.multiplies_fp8 = info_.multiplies_fp8_blocks = true;
 }
 
 absl::StatusOr<std::unique_ptr<Memory>> CpuDevice::allocate(size_t bytes) {

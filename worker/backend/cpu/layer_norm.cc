@@ -52,9 +52,9 @@ TELAR_SIMD void norm_row_backward(const T* __restrict dy, const T* __restrict x,
 
 }  // namespace
 
-absl::Status CpuKernels::layer_norm(Stream&, In residual, In delta, In weight, In bias, float epsilon, Out sum, Out y,
-                                    Out mean, Out rstd) {
-  if (absl::Status s = check_layer_norm(residual, delta, weight, bias, sum, y, mean, rstd); !s.ok()) return s;
+absl::Status CpuKernels::layer_norm(Stream& stream, In residual, In delta, In weight, In bias, float epsilon, Out sum,
+                                    Out y, Out mean, Out rstd, Out amax) {
+  if (absl::Status s = check_layer_norm(residual, delta, weight, bias, sum, y, mean, rstd, amax); !s.ok()) return s;
   const int64_t width = residual.cols();
   float* widened = scratch(Scratch::kWeights, 2 * width);
   const float* w = widen(weight, widened);
@@ -72,7 +72,7 @@ absl::Status CpuKernels::layer_norm(Stream&, In residual, In delta, In weight, I
       }
     });
   });
-  return absl::OkStatus();
+  return amax.absent() ? absl::OkStatus() : this->amax(stream, In(y), In(), amax);
 }
 
 absl::Status CpuKernels::layer_norm_backward(Stream&, In dy, In x, In weight, In mean, In rstd, InOut dx, InOut dweight,

@@ -27,7 +27,7 @@ absl::Status CpuKernels::linear(Stream&, In x, In weight, In bias, Out y) {
 absl::Status CpuKernels::linear_gelu(Stream& stream, In x, In weight, In bias, Out before, Out after) {
   if (absl::Status status = check_linear_gelu(x, weight, bias, before, after); !status.ok()) return status;
   if (absl::Status status = linear(stream, x, weight, bias, before); !status.ok()) return status;
-  return gelu(stream, In(before), after);
+  return gelu(stream, In(before), after, Out());
 }
 
 absl::Status CpuKernels::linear_dgrad(Stream&, In dy, In weight, Out dx) {

@@ -39,8 +39,9 @@ TELAR_SIMD void norm_row_backward(const T* __restrict dy, const T* __restrict x,
 
 }  // namespace
 
-absl::Status CpuKernels::rms_norm(Stream&, In residual, In delta, In weight, float epsilon, Out sum, Out y, Out rstd) {
-  if (absl::Status s = check_rms_norm(residual, delta, weight, sum, y, rstd); !s.ok()) return s;
+absl::Status CpuKernels::rms_norm(Stream& stream, In residual, In delta, In weight, float epsilon, Out sum, Out y,
+                                  Out rstd, Out amax) {
+  if (absl::Status s = check_rms_norm(residual, delta, weight, sum, y, rstd, amax); !s.ok()) return s;
   const int64_t width = residual.cols();
   const float* w = widen(weight, scratch(Scratch::kWeights, width));
   with_type(residual.dtype, [&](auto type) {
@@ -53,7 +54,7 @@ absl::Status CpuKernels::rms_norm(Stream&, In residual, In delta, In weight, flo
       }
     });
   });
-  return absl::OkStatus();
+  return amax.absent() ? absl::OkStatus() : this->amax(stream, In(y), In(), amax);
 }
 
 absl::Status CpuKernels::rms_norm_backward(Stream&, In dy, In x, In weight, In rstd, InOut dx, InOut dweight) {

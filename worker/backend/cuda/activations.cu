@@ -15,11 +15,11 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
 // Block (x, y): 32 packs of columns, rows_per_block rows, shared out as in column_sums.cu, whose sums of dx these are.
-// partials: [gridDim.y, width].
+// partials: [gridDim.y, width]. amax: see Greatest; may be null.
 template <bool kVector, typename T>
 __global__ void __launch_bounds__(kThreads)
     gelu_backward_sums_kernel(const T* dy, const T* x, int64_t rows, int64_t width, int64_t rows_per_block, T* dx,
-                              float* partials) {
+                              float* partials, float* amax) {
   constexpr int kN = kPackSize<T>, kColumns = 32 * kN;
   __shared__ float sums[kWarps][kColumns];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -28,6 +28,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t first = blockIdx.y * rows_per_block;
   const int64_t last = min(rows, first + rows_per_block);
   float sum[kN] = {};
+  Greatest<T> greatest;
   // Two rows at a time, as loads do not move ahead of stores that may be to the same memory.
   for (int64_t row = first + warp; row < last; row += 2 * kWarps) {
     const bool has_next = row + kWarps < last;
@@ -43,6 +44,7 @@ __global__ void __launch_bounds__(kThreads)
       for (int i = 0; i < kN; ++i) results[i] = GeluBackward{}(d[r].get(i), v[r].get(i));
       const auto stored = rounded<T>(results);
       store_pack<kVector, kN>(dx + (r == 0 ? start : next), at, r == 0 || has_next ? width : 0, stored);
+      greatest.take(stored);
       // What the second row is not, is 0.
 #pragma unroll
       for (int i = 0; i < kN; ++i) sum[i] += stored.get(i);
@@ -56,6 +58,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int w = 0; w < kWarps; ++w) total += sums[w][c];
     partials[blockIdx.y * width + first_column + c] = total;
   }
+  if (amax != nullptr) greatest.publish(amax);
 }
 
 // Block (x, y): row x, packs of columns [y kThreads, (y + 1) kThreads). amax: see Greatest.
@@ -123,21 +126,25 @@ dim3 swiglu_grid(int64_t rows, int64_t width) {
 
 }  // namespace
 
-absl::Status CudaKernels::gelu(Stream& stream, In x, Out y) {
-  if (absl::Status status = check_gelu(x, y); !status.ok()) return status;
-  return to_status(launch_gelu(handle_of(stream), x.dtype, x.elements(), x.data, y.data), "gelu");
+absl::Status CudaKernels::gelu(Stream& stream, In x, Out y, Out amax) {
+  if (absl::Status status = check_gelu(x, y, amax); !status.ok()) return status;
+  const cudaStream_t on = handle_of(stream);
+  if (absl::Status status = to_status(clear_greatest(on, amax), "gelu: amax"); !status.ok()) return status;
+  return to_status(launch_gelu(on, x.dtype, x.elements(), x.data, y.data, target<float>(amax)), "gelu");
 }
 
-absl::Status CudaKernels::gelu_backward(Stream& stream, In dy, In x, Out dx, InOut dbias) {
+absl::Status CudaKernels::gelu_backward(Stream& stream, In dy, In x, Out dx, InOut dbias, Out amax) {
   constexpr const char* kOp = "gelu_backward";
-  if (absl::Status status = check_gelu_backward(dy, x, dx, dbias); !status.ok()) return status;
+  if (absl::Status status = check_gelu_backward(dy, x, dx, dbias, amax); !status.ok()) return status;
   const cudaStream_t on = handle_of(stream);
   if (dbias.absent() || dx.elements() == 0) {
-    return with_type(x.dtype, [&](auto type) {
+    const absl::Status status = with_type(x.dtype, [&](auto type) {
       using T = decltype(type);
       return to_status(map(on, x.elements(), GeluBackward{}, target<T>(dx), source<T>(dy), source<T>(x)), kOp);
     });
+    return !status.ok() || amax.absent() ? status : this->amax(stream, In(dx), In(), amax);
   }
+  if (absl::Status status = to_status(clear_greatest(on, amax), "gelu_backward: amax"); !status.ok()) return status;
   const ColumnSums sums = column_sums_of(In(dx));
   const auto memory = workspaces_.get(kOp, on, sums.partial_bytes());
   if (!memory.ok()) return memory.status();
@@ -150,8 +157,8 @@ absl::Status CudaKernels::gelu_backward(Stream& stream, In dy, In x, Out dx, InO
     const bool fits = sums.width % kN == 0 && fits_packs<kN>(d) && fits_packs<kN>(v) && fits_packs<kN>(to);
     const dim3 grid(static_cast<unsigned>(sums.column_blocks), static_cast<unsigned>(sums.row_blocks));
     with_bool(fits, [&](auto vector) {
-      gelu_backward_sums_kernel<vector.value>
-          <<<grid, kThreads, 0, on>>>(d, v, sums.rows, sums.width, sums.rows_per_block, to, partials);
+      gelu_backward_sums_kernel<vector.value><<<grid, kThreads, 0, on>>>(
+          d, v, sums.rows, sums.width, sums.rows_per_block, to, partials, target<float>(amax));
     });
   });
   cudaError_t error = cudaGetLastError();

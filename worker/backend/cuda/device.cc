@@ -361,6 +361,7 @@ absl::StatusOr<std::unique_ptr<Device>> open_device(const DeviceOptions& options
   }
   DeviceInfo info{.model = properties.name, .memory_bytes = properties.totalGlobalMem};
   info.multiplies_fp8 = 10 * properties.major + properties.minor >= 89;
+  info.multiplies_fp8_blocks = properties.major == 9;  // What comes behind has blocks of its own.
   set_peaks(info);
   auto kernels = create_kernels(options.index, options.deterministic);
   if (!kernels.ok()) return kernels.status();

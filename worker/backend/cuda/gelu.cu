@@ -2,6 +2,7 @@
 
 #include "worker/backend/cuda/elementwise.cuh"
 #include "worker/backend/cuda/gelu.cuh"
+#include "worker/backend/cuda/greatest.cuh"
 
 namespace telar::backend::cuda {
 namespace {
@@ -31,11 +32,39 @@ __global__ void __launch_bounds__(kThreads)
   atomicMax(reinterpret_cast<int*>(worst), __float_as_int(fabsf(mine)));
 }
 
+// Grid-stride over packs, as a block that finds its greatest magnitude should have some.
+template <bool kVector, typename T>
+__global__ void __launch_bounds__(kThreads) gelu_amax_kernel(int64_t elements, const T* x, T* y, float* amax) {
+  constexpr int kN = kPackSize<T>;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads * kN;
+  Greatest<T> greatest;
+  for (int64_t at = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kN; at < elements; at += stride) {
+    const auto from = load_pack<kVector, kN>(x, at, elements);
+    float results[kN];
+#pragma unroll
+    for (int i = 0; i < kN; ++i) results[i] = Gelu{}(from.get(i));
+    const auto stored = rounded<T>(results);
+    store_pack<kVector, kN>(y, at, elements, stored);
+    greatest.take(stored);  // Of what is beyond the end, gelu(0).
+  }
+  greatest.publish(amax);
+}
+
 }  // namespace
 
-cudaError_t launch_gelu(cudaStream_t stream, DType dtype, int64_t elements, const void* x, void* y) {
+cudaError_t launch_gelu(cudaStream_t stream, DType dtype, int64_t elements, const void* x, void* y, float* amax) {
   return with_type(dtype, [&](auto type) {
     using T = decltype(type);
+    if (amax != nullptr) {
+      constexpr int kN = kPackSize<T>;
+      const T* from = static_cast<const T*>(x);
+      T* to = static_cast<T*>(y);
+      const auto blocks = static_cast<unsigned>(std::min(kBlocks, ceil_div(elements, kThreads * kN)));
+      with_bool(elements % kN == 0 && fits_packs<kN>(from) && fits_packs<kN>(to), [&](auto vector) {
+        gelu_amax_kernel<vector.value><<<blocks, kThreads, 0, stream>>>(elements, from, to, amax);
+      });
+      return cudaGetLastError();
+    }
     return map(stream, elements, Gelu{}, static_cast<T*>(y), static_cast<const T*>(x));
   });
 }

@@ -9,8 +9,9 @@
 
 namespace telar::backend::cuda {
 
-// y = gelu(x), both of `dtype`.
-cudaError_t launch_gelu(cudaStream_t stream, DType dtype, int64_t elements, const void* x, void* y);
+// y = gelu(x), both of `dtype`. amax, unless null, and 0 before: becomes the greatest |y|.
+cudaError_t launch_gelu(cudaStream_t stream, DType dtype, int64_t elements, const void* x, void* y,
+                        float* amax = nullptr);
 
 // worst[0], on the device, becomes the largest |after - gelu(before)| as a multiple of what two roundings, of `before`
 // and of the result, may make; NaN if any is. A product that computes `after` itself is right where that is at most 1.

@@ -30,18 +30,26 @@ class Greatest {
     }
   }
   // By all threads of a block of whole warps, once: *amax, which is cleared before the launch, becomes the greatest of
-  // all blocks'.
-  __device__ void publish(float* amax) const {
+  // all blocks', none above `most`, the bits of an f32.
+  __device__ void publish(float* amax, uint32_t most = 0xffffffffu) const {
     __shared__ uint32_t of_warps[32];
     const uint32_t of_warp = __reduce_max_sync(0xffffffffu, float_bits());
     if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = of_warp;
     __syncthreads();
     if (threadIdx.x >= 32) return;
     const uint32_t mine = threadIdx.x < blockDim.x / 32 ? of_warps[threadIdx.x] : 0;
-    const uint32_t of_block = __reduce_max_sync(0xffffffffu, mine);
+    const uint32_t of_block = min(__reduce_max_sync(0xffffffffu, mine), most);
     // Most blocks have nothing greater to say, and a read is cheaper than an atomic on an address that all want.
     if (threadIdx.x == 0 && of_block > *reinterpret_cast<volatile unsigned*>(amax)) {
       atomicMax(reinterpret_cast<unsigned*>(amax), of_block);
+    }
+  }
+
+  // The same by a whole warp.
+  __device__ void publish_warp(float* amax) const {
+    const uint32_t of_warp = __reduce_max_sync(0xffffffffu, float_bits());
+    if (threadIdx.x % 32 == 0 && of_warp > *reinterpret_cast<volatile unsigned*>(amax)) {
+      atomicMax(reinterpret_cast<unsigned*>(amax), of_warp);
     }
   }
 

@@ -5,10 +5,11 @@
 namespace telar::backend::cuda {
 
 absl::Status CudaKernels::layer_norm(Stream& stream, In residual, In delta, In weight, In bias, float epsilon, Out sum,
-                                     Out y, Out mean, Out rstd) {
-  absl::Status status = check_layer_norm(residual, delta, weight, bias, sum, y, mean, rstd);
+                                     Out y, Out mean, Out rstd, Out amax) {
+  absl::Status status = check_layer_norm(residual, delta, weight, bias, sum, y, mean, rstd, amax);
   if (!status.ok()) return status;
-  return launch_norm<true>("layer_norm", handle_of(stream), residual, delta, weight, bias, epsilon, sum, y, mean, rstd);
+  return launch_norm<true>("layer_norm", handle_of(stream), residual, delta, weight, bias, epsilon, sum, y, mean, rstd,
+                           amax);
 }
 
 absl::Status CudaKernels::layer_norm_backward(Stream& stream, In dy, In x, In weight, In mean, In rstd, InOut dx,

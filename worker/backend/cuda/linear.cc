@@ -81,7 +81,9 @@ Product fp8_of(const In& a, const In& a_inverse, const In& b, const In& b_invers
           .b = a.data,
           .d = y.data,
           .a_scale = b_inverse.as<float>(),
-          .b_scale = a_inverse.as<float>()};
+          .b_scale = a_inverse.as<float>(),
+          .a_scaled = fp8_scaled(b, b_inverse),
+          .b_scaled = fp8_scaled(a, a_inverse)};
 }
 
 }  // namespace
@@ -91,7 +93,7 @@ absl::Status CudaLibraryOps::fp8_product(Stream& stream, In a, In a_inverse, In 
   Product product = fp8_of(a, a_inverse, b, b_inverse, y);
   product.bias = bias.data;
   product.bias_type = bias.dtype;
-  product.fast = fast;
+  product.fast = fast && product.a_scaled == Fp8Scaled::kWhole;
   return products_->run(handle_of(stream), product);
 }
 

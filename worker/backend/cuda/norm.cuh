@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/backend/cuda/column_sums.h"
 #include "worker/backend/cuda/cuda.h"
+#include "worker/backend/cuda/greatest.cuh"
 #include "worker/backend/cuda/norm_kernels.cuh"
 #include "worker/backend/cuda/occupancy.h"
 #include "worker/backend/cuda/workspace.h"
@@ -54,9 +55,10 @@ inline absl::Status check_norm_width(const char* op, int64_t width) {
 // The arguments were checked. `mean` is absent unless kCentred.
 template <bool kCentred>
 absl::Status launch_norm(const char* op, cudaStream_t stream, In residual, In delta, In weight, In bias, float epsilon,
-                         Out sum, Out y, Out mean, Out rstd) {
+                         Out sum, Out y, Out mean, Out rstd, Out amax) {
   const int64_t rows = residual.rows(), width = residual.cols();
   if (absl::Status status = check_norm_width(op, width); !status.ok()) return status;
+  if (absl::Status status = to_status(clear_greatest(stream, amax), op); !status.ok()) return status;
   with_types(residual.dtype, weight.dtype, [&](auto type, auto weight_type) {
     using T = decltype(type);
     using W = decltype(weight_type);
@@ -71,8 +73,9 @@ absl::Status launch_norm(const char* op, cudaStream_t stream, In residual, In de
       with_forward_team<vector.value, T, W>(packs, [&](auto warp, auto each) {
         const auto blocks = static_cast<unsigned>(warp.value ? ceil_div(rows, kRowsOfBlock) : rows);
         const int threads = warp.value ? 32 * kRowsOfBlock : norm_threads(packs, each.value);
-        norm_kernel<kCentred, warp.value, each.value, vector.value><<<blocks, threads, 0, stream>>>(
-            r, d, w, b, epsilon, rows, static_cast<int>(width), to_sum, to_y, target<float>(mean), target<float>(rstd));
+        norm_kernel<kCentred, warp.value, each.value, vector.value>
+            <<<blocks, threads, 0, stream>>>(r, d, w, b, epsilon, rows, static_cast<int>(width), to_sum, to_y,
+                                             target<float>(mean), target<float>(rstd), target<float>(amax));
       });
     });
   });

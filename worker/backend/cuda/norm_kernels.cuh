@@ -8,6 +8,7 @@
 #pragma once
 
 #include "worker/backend/cuda/async_copy.cuh"
+#include "worker/backend/cuda/greatest.cuh"
 #include "worker/backend/cuda/pack.cuh"
 #include "worker/backend/cuda/reduce.cuh"
 
@@ -19,11 +20,12 @@ inline constexpr int kNormThreads = 512;  // Of a block, at the most.
 inline constexpr int64_t kWidestNorm = kNormThreads * 32;
 static_assert(kNormThreads <= 32 * kMaxWarps);
 
-// Block x: row x, or with kWarp the rows from kRowsOfBlock x on.
+// `sum`, `delta`, `bias` and `amax`, see Greatest, may be null. Block x: row x, or with kWarp the rows from
+// kRowsOfBlock x on.
 template <bool kCentred, bool kWarp, int kPacks, bool kVector, typename T, typename W>
 __global__ void __launch_bounds__(kWarp ? 32 * kRowsOfBlock : kNormThreads)
     norm_kernel(const T* residual, const T* delta, const W* __restrict__ weight, const W* __restrict__ bias,
-                float epsilon, int64_t rows, int width, T* sum, T* y, float* mean_out, float* rstd_out) {
+                float epsilon, int64_t rows, int width, T* sum, T* y, float* mean_out, float* rstd_out, float* amax) {
   constexpr int kN = kPackSize<T>;
   __shared__ float parts[2][kMaxWarps];
   const int team = kWarp ? 32 : blockDim.x, member = threadIdx.x % team;
@@ -76,6 +78,7 @@ __global__ void __launch_bounds__(kWarp ? 32 * kRowsOfBlock : kNormThreads)
     rstd_out[row] = rstd;
   }
 
+  Greatest<T> greatest;
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
     const auto w = load_pack<kVector, kN>(weight, at(p), width);
@@ -84,7 +87,15 @@ __global__ void __launch_bounds__(kWarp ? 32 * kRowsOfBlock : kNormThreads)
     float results[kN];
 #pragma unroll
     for (int i = 0; i < kN; ++i) results[i] = fmaf((x[p].get(i) - mean) * rstd, w.get(i), b.get(i));
-    store_pack<kVector, kN>(y + start, at(p), width, rounded<T>(results));
+    const auto stored = rounded<T>(results);
+    store_pack<kVector, kN>(y + start, at(p), width, stored);
+    if (amax != nullptr && at(p) < width) greatest.take(stored);
+  }
+  if (amax == nullptr) return;
+  if constexpr (kWarp) {
+    greatest.publish_warp(amax);
+  } else {
+    greatest.publish(amax);
   }
 }
 

@@ -30,6 +30,12 @@ cudaDataType vendor_type(DType dtype) {
   return dtype == DType::kF16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
+cublasLtMatmulMatrixScale_t vendor_mode(Fp8Scaled scaled) {
+  if (scaled == Fp8Scaled::kRuns) return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+  return scaled == Fp8Scaled::kSquares ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F
+                                       : CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+}
+
 // Classes of alignment, not the alignment itself: else every offset would be tuned anew.
 int alignment_of(const void* pointer, DType dtype) {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
@@ -90,8 +96,10 @@ absl::Status no_fp8(const Product& product) {
   return absl::UnimplementedError(absl::StrCat(
       "cuBLASLt has no product ", product.m, " x ", product.n, " x ", product.k, " of ",
       std::string(name_of(product.a_type)), " and ", std::string(name_of(product.b_type)), " into ",
-      std::string(name_of(product.d_type)),
-      " here: it takes a GPU of compute capability 8.9 or later, and operands and ", "scales aligned to 16 bytes"));
+      std::string(name_of(product.d_type)), product.a_scaled == Fp8Scaled::kWhole ? "" : " scaled in blocks",
+      " here: it takes a GPU of compute capability ",
+      product.a_scaled == Fp8Scaled::kWhole ? "8.9 or later" : "9.0 and cuBLASLt 12.9 or later",
+      ", and operands and scales aligned to 16 bytes"));
 }
 
 struct Candidate {
@@ -193,6 +201,12 @@ struct Products::Plan : ProductDescription {
       status = set(op, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, vendor_type(product.bias_type));
     }
     if (status == 0 && product.before != nullptr) status = set(op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, product.m);
+    if (status == 0 && is_fp8(product.a_type)) {
+      status = set(op, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, vendor_mode(product.a_scaled));
+    }
+    if (status == 0 && is_fp8(product.b_type)) {
+      status = set(op, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, vendor_mode(product.b_scaled));
+    }
     if (status == 0 && product.fast) status = set(op, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
     if (status == 0) status = point(product);
     return to_status(status, "cublasLtMatmulDescSetAttribute");
@@ -242,10 +256,14 @@ absl::StatusOr<std::unique_ptr<Products>> Products::create(int device, bool dete
 
 std::string Products::Key::text() const {
   const auto sign = [](bool transposed) { return transposed ? "T" : "N"; };
+  const auto name = [](Fp8Scaled scaled) {
+    return scaled == Fp8Scaled::kWhole ? "whole" : scaled == Fp8Scaled::kRuns ? "runs" : "squares";
+  };
   const std::string a(name_of(a_type)), b(name_of(b_type)), bias(name_of(bias_type));
   return absl::StrCat(sign(transpose_a), sign(transpose_b), ",", m, "x", n, "x", k, ",", a == b ? a : a + "*" + b, ",",
                       std::string(name_of(d_type)), accumulate ? ",accumulate" : "", biased ? ",bias" : "",
                       biased && bias_type != d_type ? "-" + bias : "", gelu ? ",gelu" : "", fast ? ",fast" : "",
+                      a_scaled == Fp8Scaled::kWhole ? "" : absl::StrCat(",", name(a_scaled), "*", name(b_scaled)),
                       ",align", a_alignment, "/", b_alignment, "/", d_alignment);
 }
 
@@ -267,6 +285,8 @@ Products::Key Products::key_of(const Product& product) {
           .b_type = product.b_type,
           .d_type = product.d_type,
           .bias_type = product.bias == nullptr ? DType::kF32 : product.bias_type,
+          .a_scaled = product.a_scaled,
+          .b_scaled = product.b_scaled,
           .a_alignment = alignment_of(product.a, product.a_type),
           .b_alignment = alignment_of(product.b, product.b_type),
           .d_alignment = d_alignment};

@@ -50,6 +50,7 @@ class Products {
     int64_t m, n, k;
     bool transpose_a, transpose_b, accumulate, biased, gelu, fast;
     DType a_type, b_type, d_type, bias_type;  // The last counts if `biased`.
+    Fp8Scaled a_scaled, b_scaled;
     int a_alignment, b_alignment, d_alignment;
     auto operator<=>(const Key&) const = default;
     std::string text() const;

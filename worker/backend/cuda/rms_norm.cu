@@ -5,9 +5,10 @@
 namespace telar::backend::cuda {
 
 absl::Status CudaKernels::rms_norm(Stream& stream, In residual, In delta, In weight, float epsilon, Out sum, Out y,
-                                   Out rstd) {
-  if (absl::Status s = check_rms_norm(residual, delta, weight, sum, y, rstd); !s.ok()) return s;
-  return launch_norm<false>("rms_norm", handle_of(stream), residual, delta, weight, In(), epsilon, sum, y, Out(), rstd);
+                                   Out rstd, Out amax) {
+  if (absl::Status s = check_rms_norm(residual, delta, weight, sum, y, rstd, amax); !s.ok()) return s;
+  return launch_norm<false>("rms_norm", handle_of(stream), residual, delta, weight, In(), epsilon, sum, y, Out(), rstd,
+                            amax);
 }
 
 absl::Status CudaKernels::rms_norm_backward(Stream& stream, In dy, In x, In weight, In rstd, InOut dx, InOut dweight) {

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "tests/worker/backend/cuda/library_rig.h"
+#include "worker/backend/fp8.h"
 
 namespace telar::backend::testing {
 namespace {
@@ -49,6 +50,57 @@ TEST_P(CudaFp8Products, TunedWgradsAddToWhatIsThere) {
   ok(ops().fp8_wgrad(stream(), a.in(), scale.in(), b.in(), scale.in(), true, sum.inout()));
   for (double& value : want) value *= 2;
   EXPECT_EQ(sum.values(), want);
+}
+
+// In runs or squares of 128, whose scales are small powers of two: the same in bf16 is exact, too.
+TEST_P(CudaFp8Products, TunedOnesInBlocksAreExact) {
+  const auto scales = [&](const Shape& shape) {
+    Values values = uniform(shape.elements());
+    for (double& value : values) value = std::exp2(std::nearbyint(2 * value));
+    return values;
+  };
+  for (const bool square : {false, true}) {
+    for (const bool with_bias : {false, true}) {
+      const Values left = whole(kRows * kTerms), right = whole(kColumns * kTerms), added = whole(kColumns);
+      const Shape a_shape = fp8_inverse_shape(Fp8Scaled::kRuns, kRows, kTerms);
+      const Shape b_shape = fp8_inverse_shape(square ? Fp8Scaled::kSquares : Fp8Scaled::kRuns, kColumns, kTerms);
+      const Values a_scales = scales(a_shape), b_scales = scales(b_shape);
+      Values wide_left = left, wide_right = right;
+      for (int64_t row = 0; row < kRows; ++row) {
+        for (int64_t k = 0; k < kTerms; ++k) wide_left[row * kTerms + k] *= a_scales[k / kFp8Block * kRows + row];
+      }
+      for (int64_t row = 0; row < kColumns; ++row) {
+        for (int64_t k = 0; k < kTerms; ++k) {
+          const int64_t block = k / kFp8Block;
+          wide_right[row * kTerms + k] *=
+              b_scales[square ? row / kFp8Block * b_shape[1] + block : block * kColumns + row];
+        }
+      }
+      Tensor a = tensor(GetParam(), {kRows, kTerms}, left), b = tensor(DType::kF8E4M3, {kColumns, kTerms}, right);
+      Tensor a_inverse = tensor(DType::kF32, a_shape, a_scales), b_inverse = tensor(DType::kF32, b_shape, b_scales);
+      Tensor x = tensor(DType::kBF16, {kRows, kTerms}, wide_left);
+      Tensor w = tensor(DType::kBF16, {kColumns, kTerms}, wide_right), bias = tensor(DType::kBF16, {kColumns}, added);
+      Tensor got = filled(DType::kBF16, {kRows, kColumns}, -9), want = filled(DType::kBF16, {kRows, kColumns}, -9);
+      for (int call = 0; call < 2; ++call) {  // The first one tunes.
+        ok(ops().fp8_product(stream(), a.in(), a_inverse.in(), b.in(), b_inverse.in(), with_bias ? bias.in() : In(),
+                             false, got.out()));
+        ok(ops().linear(stream(), x.in(), w.in(), with_bias ? bias.in() : In(), want.out()));
+        EXPECT_EQ(got.bytes(), want.bytes()) << "squares " << square << " bias " << with_bias;
+      }
+      if (!square) {
+        Tensor sum = filled(DType::kF32, {kRows, kColumns}, std::nan(""));
+        for (const bool adds : {false, true}) {
+          ok(ops().fp8_wgrad(stream(), a.in(), a_inverse.in(), b.in(), b_inverse.in(), adds, sum.inout()));
+        }
+        Tensor once = filled(DType::kF32, {kRows, kColumns}, std::nan(""));
+        ok(ops().fp8_wgrad(stream(), a.in(), a_inverse.in(), b.in(), b_inverse.in(), false, once.inout()));
+        Values twice = once.values();
+        for (double& value : twice) value *= 2;
+        EXPECT_EQ(sum.values(), twice);
+      }
+      rig().release();
+    }
+  }
 }
 
 TEST_P(CudaFp8Products, ScalesAreReadWhenTheProductRuns) {

@@ -1,0 +1,126 @@
+"""Wall clocks that are set by hours, of one daemon and its ranks at a time: tests/fakes/fake_wall.cc. Nothing is decided by
+them; what is counted goes on; and gRPC, whose timer thread sleeps until a time of the wall's clock, is kept awake."""
+import time
+import unittest
+
+from rig import BIN, HEARTBEAT, LEASE, PATIENCE, Rig, spec, state_name, wait_until
+
+HOUR = 3600
+LONG = "started run:20"
+STEPS = (5 * HOUR, -5 * HOUR, 0)  # Ahead of everyone else's.
+
+
+class ClockTest(unittest.TestCase):
+    def setUp(self):
+        if not (BIN / "libfake_wall.so").exists():
+            self.skipTest("libfake_wall.so is not built, as under sanitizers")
+
+    def check_untouched(self, rig, job, processes):
+        view = rig.wait(job, "RUNNING")
+        self.assertEqual((view.epoch, view.restarts, view.node_restarts), (1, 0, 0))
+        self.assertEqual(rig.rank_processes(), processes)
+        return view
+
+    def test_leases_limits_and_counts_go_on(self):
+        with Rig(workers={"a": 1, "b": 1}, clocks=True) as rig:
+            start = time.monotonic()
+            job = rig.client.submit(rig.fake(LONG, devices=2, scheduling=dict(time_limit_seconds=HOUR)))
+            rig.wait(job, "RUNNING")
+            before = rig.rank_processes()
+            for name in ("coordinator", "a", "b"):
+                for ahead in STEPS:
+                    rig.set_clock(name, ahead)
+                    time.sleep(2 * HEARTBEAT)
+                    for node in rig.nodes().values():
+                        self.assertEqual(node.State.Name(node.state), "READY", f"{name} is {ahead} s ahead")
+            time.sleep(1.2 * LEASE)
+            view = self.check_untouched(rig, job, before)
+            passed = time.monotonic() - start
+            self.assertLess(view.run_seconds, passed)
+            self.assertLess(view.goodput.productive_seconds, passed)
+            self.assertGreater(view.goodput.productive_seconds, 0.5 * passed)
+            rig.client.cancel(job)
+            rig.wait(job, "CANCELLED")
+            rig.check_clean()
+
+    def test_a_worker_whose_clock_was_set_back_finds_the_coordinator_again(self):
+        for silent in (False, True):
+            with self.subTest("silent" if silent else "killed"):
+                with Rig(workers={"a": 1}, proxied=("a",) if silent else (), clocks=True) as rig:
+                    job = rig.client.submit(rig.fake(LONG))
+                    rig.wait(job, "RUNNING")
+                    before = rig.rank_processes()
+                    rig.set_clock("a", -HOUR)
+                    time.sleep(HEARTBEAT)
+                    if silent:
+                        rig.proxies["a"].set("hold")
+                        time.sleep(0.6 * LEASE)
+                        rig.proxies["a"].set("pass")
+                    else:
+                        rig.coordinator.kill()
+                        time.sleep(1.5 * LEASE)  # Long enough for every pause between dials to have come and gone.
+                        rig.restart_coordinator()
+                    start = time.monotonic()
+                    rig.wait_node("a", "READY", timeout=2 * PATIENCE)
+                    rig.worst("a worker whose clock was set back by an hour finds the coordinator", time.monotonic() - start)
+                    time.sleep(1.2 * LEASE)
+                    self.check_untouched(rig, job, before)
+                    rig.client.cancel(job)
+                    rig.wait(job, "CANCELLED")
+                    rig.check_clean()
+
+    def test_a_coordinator_whose_clock_was_set_back_gives_up_whom_it_should(self):
+        with Rig(workers={"a": 1, "b": 1}, proxied=("a", "b"), clocks=True) as rig:
+            rig.set_clock("coordinator", -HOUR)
+            job = rig.client.submit(rig.fake(LONG))
+            node = rig.wait(job, "RUNNING").placement[0].node
+            rig.set_clock("coordinator", -2 * HOUR)
+            cut = time.monotonic()
+            rig.proxies[node].set("hold")
+            rig.wait_epoch(job, 2)
+            self.assertLess(time.monotonic() - cut, LEASE + PATIENCE / 2)
+            rig.proxies[node].set("pass")
+            rig.wait_node(node, "READY")
+            rig.client.cancel(job)
+            rig.wait(job, "CANCELLED")
+            rig.check_clean(lossy=True)
+
+    def test_back_off(self):
+        """Waits its time, however clocks are set meanwhile, and counts on after a restart of the coordinator."""
+        for ahead in STEPS[:2]:
+            with self.subTest(ahead), Rig(workers={"a": 1}, clocks=True) as rig:
+                job = rig.client.submit(rig.fake("started once:abort run:20",
+                                                 restart=dict(backoff_seconds=2)))
+                rig.wait(job, "QUEUED")
+                start = time.monotonic()
+                wait_until(lambda: rig.client.get(job).restarts == 1, "it failed")
+                rig.set_clock("coordinator", ahead)
+                rig.wait_epoch(job, 2)
+                waited = time.monotonic() - start
+                self.assertGreater(waited, 1.5)
+                self.assertLess(waited, 2 + PATIENCE / 2)
+                rig.client.cancel(job)
+                rig.wait(job, "CANCELLED")
+                rig.check_clean()
+
+    def test_ranks_meet_and_save(self):
+        """Real ones: clocks jump while they meet, and all the time that they train and save."""
+        every, steps = 20, 400
+        with Rig(workers={"a": 1, "b": 1}, rank_program="telar-rank", clocks=True) as rig:
+            job = rig.client.submit(spec(rig.text, steps=steps, checkpoint=dict(every_steps=every, keep=100)))
+            names, turn = ("a", "coordinator", "b"), 0
+            while state_name(rig.client.until_answered(lambda: rig.client.get(job))) not in ("SUCCEEDED", "FAILED"):
+                rig.set_clock(names[turn % 3], STEPS[turn // 3 % 3])
+                turn += 1
+                time.sleep(0.1)
+            self.assertGreater(turn, 9)
+            end = rig.wait(job, "SUCCEEDED")
+            self.assertEqual((end.epoch, end.restarts, end.node_restarts), (1, 0, 0))
+            name = job.rpartition("/")[2]
+            self.assertEqual(len(list((rig.run_dir(name) / "ckpt").glob("step-*"))), steps // every)
+            self.assertEqual(list(rig.curve(name)), list(range(1, steps + 1)))
+            rig.check_clean()
+
+
+if __name__ == "__main__":
+    unittest.main()
