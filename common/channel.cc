@@ -6,7 +6,6 @@
 #include <grpcpp/support/channel_arguments.h>
 
 #include "common/addresses.h"
-#include "common/grpc_timers.h"
 
 namespace telar {
 namespace {
@@ -29,7 +28,6 @@ std::shared_ptr<grpc::ChannelCredentials> credentials_of(const TlsFiles& tls) {
 std::shared_ptr<grpc::Channel> make_channel(const std::string& address,
                                             const std::shared_ptr<grpc::ChannelCredentials>& credentials,
                                             Connection connection) {
-  GrpcTimers::keep_going();
   grpc::ChannelArguments arguments;
   if (connection == Connection::kOwn) arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
@@ -69,7 +67,6 @@ bool is_loopback(const std::string& address) {
 }
 
 void set_keepalive(grpc::ServerBuilder& builder) {
-  GrpcTimers::keep_going();
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kSilentMs);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kLeastBetweenPingsMs);

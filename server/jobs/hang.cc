@@ -197,6 +197,12 @@ HangVerdict find_cause(const std::vector<GangMember>& members) {
   }
   if (const Gap* gap = gang.root(verdict.rank); gap != nullptr) {
     verdict.message = absence(*gap);
+    // Nobody is missing from the call that it is in itself, or it were not the root: what was said there got lost.
+    const v1::FlightEntry* own = gang.open_call_of(verdict.rank);
+    if (own != nullptr && own->state() == v1::FlightEntry::RUNNING && on_several_nodes(members)) {
+      verdict.of_node = true;
+      absl::StrAppend(&verdict.message, "; it is still in ", name_of(*own), ", which all came to");
+    }
     if (with_process("uninterruptible") != nullptr && with_process("uninterruptible")->rank == verdict.rank) {
       verdict.message += "; its process is in an uninterruptible wait, as for a disk or a driver";
     }

@@ -29,7 +29,8 @@ bool hangs(const v1::RestartSpec& restart, const std::vector<GangMember>& gang);
 struct HangVerdict {
   uint32_t rank = 0;
   bool named = false;  // False: it is only the one that was silent for longest.
-  // The process was stopped from outside, its worker did not answer, or all are in a call between several nodes.
+  // The process was stopped from outside, its worker did not answer, or nobody is missing from the call that it is
+  // in, which is one between several nodes.
   bool of_node = false;
   // What follows "rank 1 on node b ": "is not in all_reduce 8841 of group data.0 (step 12), which ranks 0, 2 and 3 wait
   // in for 63 s; its process is stopped".

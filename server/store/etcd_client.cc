@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "common/grpc_timers.h"
 #include "etcd/rpc.grpc.pb.h"
 
 namespace telar::server::store {
@@ -28,7 +27,6 @@ constexpr int64_t kKeysAtOnce = 500;
 
 std::shared_ptr<grpc::Channel> dial_etcd(const std::string& endpoint,
                                          const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
-  GrpcTimers::keep_going();
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);

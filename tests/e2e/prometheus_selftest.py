@@ -47,6 +47,7 @@ def coordinator_metrics(seconds):
     text += line("telar_job_step", int(4 * seconds), job_id="k3x9q2ab") + line("telar_job_straggler_ratio", 1.05, job_id="k3x9q2ab")
     text += line("telar_job_time_seconds", 1 + seconds, job_id="k3x9q2ab", kind="productive")
     text += line("telar_job_hangs_total", int(seconds / 9), named="true") + line("telar_job_stragglers_total", int(seconds / 9))
+    text += "".join(line("telar_memory_forecast_bytes", 1e6, job_id="k3x9q2ab", pp=pp, **{"class": "weights"}) for pp in "01")
     text += line("telar_refused_calls_total", int(seconds / 9), reason="UNAUTHENTICATED") + line("telar_audit_lost_total", int(seconds / 9))
     text += line("telar_security_reload_failures_total", int(seconds / 9))
     text += line("telar_tls_certificate_expiry_timestamp_seconds", time.time() + 1e6)

@@ -64,7 +64,7 @@ def take_pictures(browser, home, job, minutes):
         page.wait(READY, timeout=60)
         path = IMAGES / f"{board}.png"
         page.screenshot(path)
-        subprocess.run(["pngquant", "--force", "--skip-if-larger", "--speed", "1", "--output", path, "64", path], check=False)
+        subprocess.run(["pngquant", "--force", "--skip-if-larger", "--speed", "1", "--output", path, "128", path], check=False)
         if path.stat().st_size > LARGEST:
             sys.exit(f"{path}: {path.stat().st_size} bytes, more than {LARGEST}")
         print(f"{path}: {path.stat().st_size} bytes")

@@ -119,7 +119,7 @@ class FakeCoordinator final : public v1::Cluster::Service {
 
  private:
   template <typename List, typename Wanted>
-  static auto find(const List& list, Wanted wanted) {
+  static const typename List::value_type* find(const List& list, Wanted wanted) {
     const auto found = std::find_if(list.begin(), list.end(), wanted);
     return found == list.end() ? nullptr : &*found;
   }

@@ -14,7 +14,9 @@ import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-LONG = ()
+LONG = ("test_clock.ClockTest.test_back_off", "test_disk.CheckpointTest.test_it_goes_on_without_saving_and_tells",
+        "test_partition.PartitionTest.test_ranks_that_do_not_reach_each_other",
+        "test_partition.PartitionTest.test_a_slow_and_lossy_network")
 
 
 def all_tests(suite):

@@ -1,5 +1,5 @@
 """Wall clocks that are set by hours, of one daemon and its ranks at a time: tests/fakes/fake_wall.cc. Nothing is decided by
-them; what is counted goes on; and gRPC, whose timer thread sleeps until a time of the wall's clock, is kept awake."""
+them, and what is counted goes on."""
 import time
 import unittest
 
@@ -86,7 +86,7 @@ class ClockTest(unittest.TestCase):
             rig.check_clean(lossy=True)
 
     def test_back_off(self):
-        """Waits its time, however clocks are set meanwhile, and counts on after a restart of the coordinator."""
+        """Waits its time, however clocks are set meanwhile."""
         for ahead in STEPS[:2]:
             with self.subTest(ahead), Rig(workers={"a": 1}, clocks=True) as rig:
                 job = rig.client.submit(rig.fake("started once:abort run:20",

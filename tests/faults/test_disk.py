@@ -148,7 +148,7 @@ class CheckpointTest(DiskTest):
 
     def test_it_goes_on_without_saving_and_tells(self):
         with contextlib.ExitStack() as stack:
-            rig, job, folder, filler = self.run_job(stack, steps=4000, checkpoint=dict(every_steps=400, keep=2))
+            rig, job, folder, filler = self.run_job(stack, steps=2000, checkpoint=dict(every_steps=200, keep=2))
 
             def told():
                 log = rig.folder / "data/logs" / job_id(job) / "0.1.log"
@@ -157,22 +157,22 @@ class CheckpointTest(DiskTest):
             self.assertTrue(self.good(folder), "a good one is left")
             filler.unlink()
             end = rig.wait(job, "SUCCEEDED", timeout=120)
-            self.assertEqual((end.epoch, end.restarts, end.progress.step), (1, 0, 4000))
-            self.assertIn("step-0000004000", " ".join(self.good(folder)))
+            self.assertEqual((end.epoch, end.restarts, end.progress.step), (1, 0, 2000))
+            self.assertIn("step-00002000", " ".join(self.good(folder)))
             rig.check_clean()
 
     def test_after_too_many_it_starts_again_from_the_last_good_one(self):
         with contextlib.ExitStack() as stack:
-            rig, job, folder, filler = self.run_job(stack, steps=3000, checkpoint=dict(every_steps=50, keep=2),
+            rig, job, folder, filler = self.run_job(stack, steps=1000, checkpoint=dict(every_steps=50, keep=2),
                                                     restart=dict(max_restarts=20, max_without_progress=0))
             wait_until(lambda: rig.client.get(job).restarts > 0, "it starts again")
             self.assertIn("STORAGE", rig.client.get(job).message)
             self.assertTrue(self.good(folder), "a good one is left")
             filler.unlink()
             end = rig.wait(job, "SUCCEEDED", timeout=120)
-            self.assertEqual(end.progress.step, 3000)
+            self.assertEqual(end.progress.step, 1000)
             self.assertEqual(failure_name(end), "FAILURE_CLASS_UNSPECIFIED")
-            self.assertEqual(list(rig.curve(job_id(job))), list(range(1, 3001)))
+            self.assertEqual(list(rig.curve(job_id(job))), list(range(1, 1001)))
             rig.check_clean()
 
 

@@ -59,6 +59,7 @@ class CoordinatorLink {
 
   void run();
   bool register_node();
+  grpc::Status ask_to_register(grpc::ClientContext& context, v1::RegisterNodeResponse& response);
   void converse();  // One heartbeat stream, until it breaks.
   void read(Stream& stream, grpc::ClientContext& context);
   bool over_by_itself();

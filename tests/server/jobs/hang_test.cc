@@ -168,6 +168,21 @@ TEST_F(HangTest, ACallThatAllAreInIsNobodysFault) {
   EXPECT_THAT(verdict.message, HasSubstr("no rank is missing from a call"));
 }
 
+// Rank 0 got what it needed and went on; what it said itself never came to rank 1.
+TEST_F(HangTest, WhoIsStillInACallThatOthersLeftIsNotToBlame) {
+  call(0, "shard.0", {0, 1}, 9, FlightEntry::DONE);
+  call(0, "world.0", {0, 1}, 5, FlightEntry::RUNNING);
+  call(1, "shard.0", {0, 1}, 9, FlightEntry::RUNNING);
+  rank(0).node = rank(1).node = "a";
+  EXPECT_EQ(find_cause(gang_).rank, 1u);
+  EXPECT_FALSE(find_cause(gang_).of_node);
+  rank(1).node = "b";
+  const HangVerdict verdict = find_cause(gang_);
+  EXPECT_EQ(verdict.rank, 1u);
+  EXPECT_TRUE(verdict.of_node);
+  EXPECT_THAT(verdict.message, HasSubstr("it is still in all_reduce 9 of group shard.0"));
+}
+
 TEST_F(HangTest, RanksThatWaitForEachOtherAreToldOf) {
   call(0, "x.0", {0, 1}, 4, FlightEntry::RUNNING);
   call(1, "x.0", {0, 1}, 3, FlightEntry::DONE);

@@ -136,7 +136,7 @@ TEST_F(Shown, AForecastIsWantedOncePerEpochAndOfItsDevices) {
   EXPECT_FALSE(manager_->forecast_wanted());
   EXPECT_EQ(get(name).forecast().memory(0).device_bytes(), 5u);
   ASSERT_EQ(manager_->census().live.size(), 1u);
-  EXPECT_TRUE(manager_->census().live[0].has_forecast());
+  EXPECT_EQ(manager_->census().live[0].forecast.memory_size(), 1);
   FakeWorker::die(a_.rank(name, 1, 0), 139, v1::CRASH, "killed by signal 11");
   run();
   pass(seconds(3));
