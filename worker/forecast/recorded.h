@@ -16,8 +16,9 @@ namespace telar::forecast {
 
 struct RecordedRank {
   PaperRank paper;
-  std::array<uint64_t, engine::kMemoryClasses> arena_bytes{};  // Of the training step, as its plan has them; io with its StepBuffers.
-  uint64_t evaluation_bytes = 0;                               // What evaluation needs beside it.
+  std::array<uint64_t, engine::kMemoryClasses>
+      arena_bytes{};              // Of the training step, as its plan has them; io with its StepBuffers.
+  uint64_t evaluation_bytes = 0;  // What evaluation needs beside it.
   uint32_t layers = 0;
   uint64_t ops = 0;
   std::map<int, parallel::StageCost> stages;  // Seconds of one micro-batch, without what waits or travels.

@@ -31,7 +31,8 @@ struct TrainProgram {
   // leave at the same step.
   engine::Tensor stop;
 
-  // All that the host writes before a run: inputs, targets, the optimizer's scalars, stop; starts last, where there are any.
+  // All that the host writes before a run: inputs, targets, the optimizer's scalars, stop; starts last, where there are
+  // any.
   std::vector<engine::Tensor> from_host() const;
 };
 std::unique_ptr<TrainProgram> record_train(const RunShape& shape);
