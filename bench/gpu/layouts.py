@@ -206,6 +206,7 @@ def measure(service, line, tokens, steps):
     step = statistics.median(seconds)
     result = {"tok_s": int(line["global"]) * int(line["sequence"]) / step, "step_ms": 1e3 * step,
               "loss": reports[-1]["loss"], "mfu": reports[-1].get("mfu", 0)}
+    shutil.copy(run / "metrics.jsonl", service.out / f"{line['name']}.metrics.jsonl")
     result["plan_ms"], forecast_memory = plan(service, spec, degrees(line)[1])
     result["plan_off"] = result["plan_ms"] / result["step_ms"] - 1
     memory = planned_memory(service, job)

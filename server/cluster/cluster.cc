@@ -63,9 +63,9 @@ absl::Status Cluster::heartbeat(const std::string& node, const std::string& inca
                  absl::StrCat("node '", node, "': it has registered again since this was said"));
   }
   if (over(member)) {
-    return error(
-        absl::StatusCode::kFailedPrecondition, "LEASE_EXPIRED",
-        absl::StrCat("node '", node, "': ", member.gone ? "it said goodbye" : "its lease ran out", "; register again"));
+    const char* const why = member.gone ? "it said goodbye" : "its lease ran out";
+    return error(absl::StatusCode::kFailedPrecondition, "LEASE_EXPIRED",
+                 absl::StrCat("node '", node, "': ", why, "; register again"));
   }
   const bool before = ready(member);
   member.heard = clock_->now();

@@ -186,7 +186,6 @@ class ThreadCommunicators {
       body(std::span<const Call* const>(calls));
       room_->arrived = 0;
       ++room_->rounds;
-      lock.unlock();  // Those who wake up want it first.
       room_->changed.notify_all();
       return absl::OkStatus();
     }
@@ -220,9 +219,7 @@ class ThreadCommunicators {
       std::memcpy(receives ? mine.y : other.call.y, receives ? other.call.x : mine.x, mine.bytes);
       other.served = parcel.served = true;
       others.erase(found);
-      lock.unlock();
       room_->changed.notify_all();
-      lock.lock();
       return absl::OkStatus();
     }
 

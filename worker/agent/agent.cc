@@ -165,6 +165,7 @@ void Agent::stop_ranks(milliseconds grace) {
       return;
     }
   }
+  if (!status_.ok()) return;  // Nobody knows what is left here.
   lock.unlock();
   if (!link_->wait_goodbye(kGoodbye)) {
     spdlog::warn("the coordinator did not hear that nothing is left here: it waits until the lease is over");

@@ -96,7 +96,8 @@ TEST(ContractForm, WhatNodesSayIsKnownAgainByItsNumber) {
                                                    {"PutKey", "key"},
                                                    {"GetKeys", "keys"},
                                                    {"CommitCheckpoint", "step"},
-                                                   {"LastCommit", "epoch"}};
+                                                   {"LastCommit", "epoch"},
+                                                   {"ReadClock", "epoch"}};
   const auto* file = v1::HeartbeatRequest::descriptor()->file();
   for (int s = 0; s < file->service_count(); ++s) {
     for (int m = 0; m < file->service(s)->method_count(); ++m) {
@@ -117,6 +118,7 @@ class Contract : public tests::ManagerTest {
     a_.strike(0, "xid-48");  // For ReleaseDevice.
     beat();
     job_ = submit(small_spec(4));
+    doomed_ = submit(small_spec(4));
   }
   void TearDown() override { server_.reset(); }
   void serve() {
@@ -197,7 +199,11 @@ class Contract : public tests::ManagerTest {
             one.mutable_update_mask()->add_paths("spec.scheduling.priority");
           }),
           [this] { set_priority(3); }}},
-        {"CancelJob", {of<v1::CancelJobRequest>([this](auto& one) { one.set_name(job_); })}},
+        {"CancelJob", {of<v1::CancelJobRequest>([this](auto& one) { one.set_name(doomed_); })}},
+        {"TraceJob", {of<v1::TraceJobRequest>([this](auto& one) {
+           one.set_name(job_);
+           one.set_step(50);
+         })}},
         {"CordonNode", {of<v1::CordonNodeRequest>([](auto& one) { one.set_name("a"); }), open}},
         {"UncordonNode", {of<v1::UncordonNodeRequest>([](auto& one) { one.set_name("a"); }), close}},
         {"DrainNode", {of<v1::DrainNodeRequest>([](auto& one) { one.set_name("a"); }), open}},
@@ -224,6 +230,7 @@ class Contract : public tests::ManagerTest {
   std::unique_ptr<Server> server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::string job_;
+  std::string doomed_;  // Is cancelled.
 };
 
 TEST_F(Contract, WhatIsAskedTwiceIsDoneOnceAndAnsweredAlike) {
@@ -291,7 +298,7 @@ TEST_F(Contract, AStaleEtagChangesNothing) {
     EXPECT_EQ(refused.status().code(), absl::StatusCode::kAborted);
     EXPECT_EQ(reason(refused.status()), "ETAG_MISMATCH");
     EXPECT_EQ(seen(), before);
-    request->GetReflection()->SetString(request.get(), etag, get(job_).etag());
+    request->GetReflection()->SetString(request.get(), etag, get(begins(*method, "Cancel") ? doomed_ : job_).etag());
     EXPECT_TRUE(call(*method, *request).ok());
   }
   EXPECT_EQ(tried, 2);
@@ -343,7 +350,7 @@ TEST_F(Contract, PagesOfEverySizeAreTheWhole) {
     request->GetReflection()->SetInt32(request.get(), field(*request, "page_size"), -1);
     EXPECT_EQ(call(*method, *request).status().code(), absl::StatusCode::kInvalidArgument);
   }
-  EXPECT_THAT(totals, UnorderedElementsAre(testing::Pair("ListJobs", 5), testing::Pair("ListNodes", 2),
+  EXPECT_THAT(totals, UnorderedElementsAre(testing::Pair("ListJobs", 6), testing::Pair("ListNodes", 2),
                                            testing::Pair("ListQueues", 3)));
 }
 
