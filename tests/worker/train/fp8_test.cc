@@ -195,7 +195,9 @@ TEST_P(Fp8TrainingTest, RecomputingAndOffloadingChangeNoBit) {
 TEST_P(Fp8TrainingTest, ZeroStagesAndPrefetchChangeNoBit) {
   const char* const model = this->model();
   if (recipe() != v1::PrecisionSpec::CURRENT) {
-    return expect_same({{model, 1, 1, 2, 0}, {model, 1, 1, 2, 2}, {model, 1, 1, 2, 3, 0, "", 0, 2, kFull, 3}});
+    return expect_same({{model, 1, 1, 2, 0, 0, "", 0, 8},
+                        {model, 1, 1, 2, 2, 0, "", 0, 8},
+                        {model, 1, 1, 2, 3, 0, "", 0, 8, kFull, 3}});
   }
   expect_same({{model, 1, 1, 2, 0, 0, "", 0, 8},
                {model, 1, 1, 2, 1, 0, "", 0, 8},
