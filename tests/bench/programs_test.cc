@@ -70,7 +70,7 @@ TEST_F(ProgramsTest, EveryKernelIsMeasured) {
     }
     // cast is of weights that are not their own masters; all products of layers are in FP8 or none is.
     if (dtype == "f32") missing.erase("cast");
-    missing.erase("quantize_blocks");  // Takes larger models.
+    missing.erase("quantize_blocks");                                                          // Takes larger models.
     for (const char* of_gathers : {"inverse_scales", "transpose"}) missing.erase(of_gathers);  // One rank has none.
     if (dtype == "fp8-delayed") {
       missing.erase("linear_gelu");
