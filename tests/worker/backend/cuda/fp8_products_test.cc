@@ -91,7 +91,8 @@ TEST_P(CudaFp8Products, TunedOnesInBlocksAreExact) {
           for (int64_t column = 0; column < kColumns; ++column) {
             const double exact = std::inner_product(&wide_left[row * kTerms], &wide_left[row * kTerms] + kTerms,
                                                     &wide_right[column * kTerms], with_bias ? added[column] : 0.0);
-            if (std::abs(found[row * kColumns + column] - exact) > std::ldexp(std::abs(exact), -9)) ++wrong;
+            const double unit = exact == 0 ? 1 : std::ldexp(1.0, std::ilogb(exact) - 7);  // Of a bf16 of its size.
+            if (found[row * kColumns + column] != std::nearbyint(exact / unit) * unit) ++wrong;
           }
         }
         EXPECT_EQ(wrong, 0) << "squares " << square << " bias " << with_bias << " call " << call;
