@@ -157,7 +157,7 @@ std::vector<Algorithm> proposed_algorithms(cublasLtHandle_t handle, const Produc
 
 std::vector<Algorithm> neighbours(cublasLtHandle_t handle, const ProductDescription& product, const Algorithm& from) {
   std::vector<Algorithm> found;
-  if (std::min({product.a_alignment, product.b_alignment, product.d_alignment}) < 16) return found;
+  if (product.in_blocks || std::min({product.a_alignment, product.b_alignment, product.d_alignment}) < 16) return found;
   std::vector<Changes> kinds = changes_of(from);
   for (bool any = true; any;) {
     any = false;

@@ -327,6 +327,7 @@ absl::StatusOr<Products::Plan*> Products::plan_for(cudaStream_t stream, const Pr
   plan->a_alignment = key.a_alignment;
   plan->b_alignment = key.b_alignment;
   plan->d_alignment = key.d_alignment;
+  plan->in_blocks = product.a_scaled != Fp8Scaled::kWhole;
   TELAR_RETURN_IF_ERROR(plan->describe(product));
   TELAR_RETURN_IF_ERROR(choose(stream, product, key, *plan));
   return (plans_[key] = std::move(plan)).get();
