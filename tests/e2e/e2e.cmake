@@ -1,5 +1,5 @@
 # e2e_test(MODULE CLASS SECONDS [ALONE]): one class of tests/e2e/MODULE.py against the programs of this build; one at a
-# time, and ALONE on the machine where it is about short leases.
+# time, and beside no more than one other test (three run at once) where it is ALONE: about short leases.
 function(e2e_test module class seconds)
   string(REGEX REPLACE "^test_" "" name ${module})
   add_test(NAME e2e.${name}.${class}
@@ -7,7 +7,7 @@ function(e2e_test module class seconds)
   set_tests_properties(e2e.${name}.${class} PROPERTIES LABELS e2e TIMEOUT ${seconds} RESOURCE_LOCK e2e
     ENVIRONMENT "${TELAR_TEST_ENVIRONMENT}")
   if(ARGN STREQUAL ALONE)
-    set_tests_properties(e2e.${name}.${class} PROPERTIES RUN_SERIAL TRUE)
+    set_tests_properties(e2e.${name}.${class} PROPERTIES PROCESSORS 2)
   endif()
 endfunction()
 
