@@ -74,9 +74,9 @@ def main():
              for name, (losses, _, _) in runs.items()}
     (out / "curves.json").write_text(json.dumps({name: {"losses": losses, "step_seconds": seconds, "eval": held_out}
                                                  for name, (losses, seconds, held_out) in runs.items()}))
-    print("steps".rjust(10) + "".join(name.rjust(10) for name in names))
+    print("steps".rjust(10) + "".join(name.rjust(13) for name in names))
     for i in range(len(means[names[0]])):
-        print(f"{i * WINDOW + 1:5}-{(i + 1) * WINDOW:<4}" + "".join(f"{means[name][i]:10.4f}" for name in names))
+        print(f"{i * WINDOW + 1:5}-{(i + 1) * WINDOW:<4}" + "".join(f"{means[name][i]:13.4f}" for name in names))
     bad = False
     for name in names:
         losses, seconds, held_out = runs[name]
