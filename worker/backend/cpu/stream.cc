@@ -26,14 +26,12 @@ uint64_t ThreadEvent::latest() const {
 }
 
 void ThreadEvent::complete(uint64_t generation) {
-  {
-    std::unique_lock lock(mutex_);
-    // Only an event that is recorded on several streams can have to wait here, and only for records submitted earlier.
-    completed_changed_.wait(lock, [&] { return completed_ + 1 == generation; });
-    completed_ = generation;
-    completed_at_ = std::chrono::steady_clock::now();
-  }
-  completed_changed_.notify_all();  // Without the lock, which those who wake up want first.
+  std::unique_lock lock(mutex_);
+  // Only an event that is recorded on several streams can have to wait here, and only for records submitted earlier.
+  completed_changed_.wait(lock, [&] { return completed_ + 1 == generation; });
+  completed_ = generation;
+  completed_at_ = std::chrono::steady_clock::now();
+  completed_changed_.notify_all();
 }
 
 void ThreadEvent::wait(uint64_t generation) {

@@ -22,7 +22,7 @@ using absl::Status;
 constexpr std::chrono::microseconds kPoll{50};
 constexpr std::chrono::seconds kGoodbye{10};  // Peers that do not leave with us by then are left behind.
 
-ncclDataType_t vendor_type(DType dtype) {
+ncclDataType_t nccl_type(DType dtype) {
   if (dtype == DType::kF32) return ncclFloat32;
   if (dtype == DType::kF16) return ncclFloat16;
   return dtype == DType::kBF16 ? ncclBfloat16 : ncclInt32;
@@ -256,7 +256,7 @@ Status NcclCommunicator::all_reduce(Stream& stream, ReduceOp op, InOut x) {
     const Status status = check_reducible(x.dtype);
     if (!status.ok() || size() == 1 || x.elements() == 0) return status;
     return enqueue("all_reduce", handle_of(stream), [&] {
-      return ncclAllReduce(x.data, x.data, static_cast<size_t>(x.elements()), vendor_type(x.dtype), vendor_op(op),
+      return ncclAllReduce(x.data, x.data, static_cast<size_t>(x.elements()), nccl_type(x.dtype), vendor_op(op),
                            comm_, handle_of(stream));
     });
   });
@@ -279,7 +279,7 @@ Status NcclCommunicator::reduce_scatter(Stream& stream, ReduceOp op, In x, Out y
     if (size() == 1) return copy(x, y, stream);
     if (y.elements() == 0) return absl::OkStatus();
     return enqueue("reduce_scatter", handle_of(stream), [&] {
-      return ncclReduceScatter(x.data, y.data, static_cast<size_t>(y.elements()), vendor_type(x.dtype), vendor_op(op),
+      return ncclReduceScatter(x.data, y.data, static_cast<size_t>(y.elements()), nccl_type(x.dtype), vendor_op(op),
                                comm_, handle_of(stream));
     });
   });
