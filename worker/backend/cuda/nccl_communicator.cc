@@ -256,8 +256,8 @@ Status NcclCommunicator::all_reduce(Stream& stream, ReduceOp op, InOut x) {
     const Status status = check_reducible(x.dtype);
     if (!status.ok() || size() == 1 || x.elements() == 0) return status;
     return enqueue("all_reduce", handle_of(stream), [&] {
-      return ncclAllReduce(x.data, x.data, static_cast<size_t>(x.elements()), nccl_type(x.dtype), vendor_op(op),
-                           comm_, handle_of(stream));
+      return ncclAllReduce(x.data, x.data, static_cast<size_t>(x.elements()), nccl_type(x.dtype), vendor_op(op), comm_,
+                           handle_of(stream));
     });
   });
 }
