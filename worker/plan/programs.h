@@ -37,8 +37,8 @@ struct TrainProgram {
 };
 std::unique_ptr<TrainProgram> record_train(const RunShape& shape);
 
-// Loss of one held-out micro-batch. Weights, rope table and the
-// history of greatest magnitudes, where there is one, are external: the training program's.
+// Loss of one held-out micro-batch. Weights, rope table and the history of greatest magnitudes, where there is one, are
+// external: the training program's.
 struct EvalProgram {
   engine::Program program;
   parallel::FlatTensors weights;
