@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr Milliseconds kLiveInterval{100};
-constexpr Milliseconds kPlainInterval{5000};
+constexpr Milliseconds kPlainBarInterval{5000};
 
 // How far it is, on stderr: one line redrawn on a terminal, a line now and then elsewhere.
 class ProgressLine {
@@ -26,7 +26,7 @@ class ProgressLine {
 
   void show(const prepare::Progress& progress) {
     const auto now = context_.clock.now();
-    if (!line_.due(line_.live() ? kLiveInterval : kPlainInterval)) return;
+    if (!line_.due(line_.live() ? kLiveInterval : kPlainBarInterval)) return;
     if (!begun_) {
       begun_ = now;
       begun_bytes_ = progress.read_bytes;  // An earlier run may have read up to here.

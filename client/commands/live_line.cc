@@ -9,7 +9,7 @@
 namespace telar::client {
 namespace {
 
-constexpr const char* kEraseLine = "\r\x1b[K";
+constexpr const char* kStartOver = "\r\x1b[K";
 
 }  // namespace
 
@@ -27,7 +27,7 @@ std::string LiveLine::fit(const std::string& line) const {
 
 void LiveLine::draw(std::string line) {
   shown_ = std::move(line);
-  context_.err() << kEraseLine << shown_ << std::flush;
+  context_.err() << kStartOver << shown_ << std::flush;
 }
 
 void LiveLine::note(const std::string& text) {
@@ -38,7 +38,7 @@ void LiveLine::note(const std::string& text) {
 }
 
 void LiveLine::clear() {
-  if (!shown_.empty()) context_.err() << kEraseLine << std::flush;
+  if (!shown_.empty()) context_.err() << kStartOver << std::flush;
   shown_.clear();
 }
 

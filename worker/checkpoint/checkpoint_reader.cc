@@ -233,6 +233,11 @@ absl::Status CheckpointReader::read_chunk(const TensorEntry& tensor, const Chunk
                                           crc_text(chunk.crc32c)));
 }
 
+absl::Status verify_checkpoint(FileSystem& files, const std::string& directory) {
+  const auto reader = CheckpointReader::open(files, directory);
+  return reader.ok() ? (*reader)->verify() : reader.status();
+}
+
 absl::StatusOr<Latest> find_latest(FileSystem& files, const std::string& run_dir, Depth depth) {
   const auto published = list_published(files, run_dir);
   if (!published.ok()) return published.status();

@@ -72,6 +72,9 @@ class CheckpointReader : public WeightSource {
   std::map<std::string, std::unique_ptr<SafetensorsFile>> shards_;  // By file name.
 };
 
+// Opens the checkpoint and reads all of it: OK when every file is as its manifest says.
+absl::Status verify_checkpoint(FileSystem& files, const std::string& directory);
+
 enum class Depth : uint8_t {
   kManifest,  // As CheckpointReader::open.
   kContents,  // And CheckpointReader::verify.

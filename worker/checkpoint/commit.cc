@@ -31,11 +31,6 @@ absl::StatusOr<std::vector<std::string>> finished_temps(FileSystem& files, const
   return finished;
 }
 
-absl::Status verified(FileSystem& files, const std::string& path) {
-  const auto reader = CheckpointReader::open(files, path);
-  return reader.ok() ? (*reader)->verify() : reader.status();
-}
-
 }  // namespace
 
 bool refused(const absl::Status& status) {
@@ -108,13 +103,13 @@ absl::StatusOr<std::optional<std::string>> roll_forward(FileSystem& files, const
   const std::string temp = absl::StrCat(parent, "/", name),
                     target = absl::StrCat(parent, "/", step_name(decision.step));
   if (std::ranges::find(*finished, name) == finished->end()) return std::nullopt;  // Renamed, or never to be.
-  if (const auto whole = verified(files, temp); !whole.ok()) {
+  if (const auto whole = verify_checkpoint(files, temp); !whole.ok()) {
     notes.push_back(absl::Status(whole.code(), absl::StrCat(temp, " was to be published, but is damaged: ",
                                                             whole.message(), "; an older checkpoint has to do")));
     return std::nullopt;
   }
   if (const auto standing = files.list(target); standing.ok()) {
-    const auto status = verified(files, target);
+    const auto status = verify_checkpoint(files, target);
     if (status.ok()) return std::nullopt;
     if (!absl::IsDataLoss(status) && !absl::IsNotFound(status)) return status;
     if (auto removed = discard(files, target, attempt); !removed.ok()) return removed;

@@ -30,11 +30,6 @@ absl::StatusOr<std::vector<Complete>> complete_ones(FileSystem& files, const std
   return complete;
 }
 
-absl::Status verified(FileSystem& files, const std::string& path) {
-  const auto reader = CheckpointReader::open(files, path);
-  return reader.ok() ? (*reader)->verify() : reader.status();
-}
-
 // False: somebody pinned it meanwhile, and it stays.
 absl::StatusOr<bool> discard_unless_pinned(FileSystem& files, const std::string& path, uint64_t attempt) {
   const auto trash = move_to_trash(files, path, attempt);
@@ -86,7 +81,7 @@ Retained retain(FileSystem& files, const std::string& run_dir, const std::string
     if ((*complete)[at].path != fresh) old.push_back((*complete)[at].path);
   }
   if (old.empty()) return result;
-  if (absl::Status good = verified(files, fresh); !good.ok()) return {{}, {good}};
+  if (absl::Status good = verify_checkpoint(files, fresh); !good.ok()) return {{}, {good}};
   for (const std::string& path : old) {
     const auto gone = discard_unless_pinned(files, path, attempt);
     if (!gone.ok()) {
@@ -118,11 +113,11 @@ absl::Status remove_checkpoint(FileSystem& files, const std::string& path, bool 
   if (*pinned && !force) return absl::FailedPreconditionError(absl::StrCat("checkpoint ", path, " is pinned"));
   const std::string parent = parent_directory(path);
   const std::string name = path.substr(path.find_last_of('/') + 1);
-  if (!force && verified(files, path).ok()) {
+  if (!force && verify_checkpoint(files, path).ok()) {
     const auto names = files.list(parent);
     if (!names.ok()) return names.status();
     const bool another = std::any_of(names->rbegin(), names->rend(), [&](const std::string& other) {
-      return other != name && step_of(other) && verified(files, absl::StrCat(parent, "/", other)).ok();
+      return other != name && step_of(other) && verify_checkpoint(files, absl::StrCat(parent, "/", other)).ok();
     });
     if (!another) {
       return absl::FailedPreconditionError(absl::StrCat("checkpoint ", path, " is the only good one of its run"));

@@ -17,7 +17,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the format and this code are little-endian");
 
-using Json = nlohmann::json;  // Its objects look keys up in a tree: a header of a million tensors stays quick.
+using HeaderJson = nlohmann::json;  // Its objects look keys up in a tree: a header of a million tensors stays quick.
 
 constexpr uint64_t kLengthBytes = 8;
 constexpr std::string_view kMetadataKey = "__metadata__";
@@ -40,29 +40,30 @@ absl::Status bad(const std::string& path, const std::string& why) {
 }
 
 // Parses an object in which no key stands twice, at any depth; `why` says what is wrong otherwise.
-Json parse_unique(const std::string& text, std::string& why) {
+HeaderJson parse_unique(const std::string& text, std::string& why) {
   std::vector<std::set<std::string>> keys;
-  const auto watch = [&](int, Json::parse_event_t event, Json& value) {
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second && why.empty()) {
+  const auto watch = [&](int, HeaderJson::parse_event_t event, HeaderJson& value) {
+    if (event == HeaderJson::parse_event_t::object_start) keys.emplace_back();
+    if (event == HeaderJson::parse_event_t::object_end) keys.pop_back();
+    if (event == HeaderJson::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second &&
+        why.empty()) {
       why = absl::StrCat("header has the key \"", value.get<std::string>(), "\" twice");
     }
     return true;
   };
   try {
-    return Json::parse(text, watch);
-  } catch (const Json::exception& error) {
+    return HeaderJson::parse(text, watch);
+  } catch (const HeaderJson::exception& error) {
     why = absl::StrCat("header is no JSON: ", error.what());
-    return Json();
+    return HeaderJson();
   }
 }
 
 // Empty when `value` is an array of unsigned integers below 2^63, appended to `numbers`.
-std::string read_numbers(const Json& entry, const char* key, std::vector<int64_t>& numbers) {
+std::string read_numbers(const HeaderJson& entry, const char* key, std::vector<int64_t>& numbers) {
   const auto found = entry.find(key);
   if (found == entry.end() || !found->is_array()) return absl::StrCat("has no array ", key);
-  for (const Json& one : *found) {
+  for (const HeaderJson& one : *found) {
     if (!one.is_number_unsigned() || one.get<uint64_t>() > INT64_MAX) {
       return absl::StrCat(key, " holds ", one.dump(), ", not a size");
     }
@@ -72,7 +73,7 @@ std::string read_numbers(const Json& entry, const char* key, std::vector<int64_t
 }
 
 // Reads one entry of the header; the result says what is wrong, or nothing.
-std::string read_entry(const Json& entry, TensorInfo& tensor) {
+std::string read_entry(const HeaderJson& entry, TensorInfo& tensor) {
   if (!entry.is_object()) return "is not an object";
   const auto dtype = entry.find("dtype");
   if (dtype == entry.end() || !dtype->is_string()) return "has no string dtype";
@@ -98,19 +99,19 @@ absl::StatusOr<std::string> header_text(const std::vector<TensorInfo>& tensors,
   std::string text = "{";
   std::set<std::string> names = {std::string(kMetadataKey)};
   try {
-    if (!metadata.empty()) absl::StrAppend(&text, "\"", std::string(kMetadataKey), "\":", Json(metadata).dump());
+    if (!metadata.empty()) absl::StrAppend(&text, "\"", std::string(kMetadataKey), "\":", HeaderJson(metadata).dump());
     for (const TensorInfo& tensor : tensors) {
       const auto bytes = bytes_of(tensor.dtype, tensor.shape);
       if (!bytes.ok() || !names.insert(tensor.name).second) {
         const std::string why = bytes.ok() ? "name is taken" : std::string(bytes.status().message());
         return absl::InvalidArgumentError(absl::StrCat("tensor ", tensor.name, ": ", why));
       }
-      absl::StrAppend(&text, text.size() > 1 ? "," : "", Json(tensor.name).dump(), ":{\"dtype\":\"", tensor.dtype,
-                      "\",\"shape\":", Json(tensor.shape).dump(), ",\"data_offsets\":[", data_bytes, ",",
+      absl::StrAppend(&text, text.size() > 1 ? "," : "", HeaderJson(tensor.name).dump(), ":{\"dtype\":\"", tensor.dtype,
+                      "\",\"shape\":", HeaderJson(tensor.shape).dump(), ",\"data_offsets\":[", data_bytes, ",",
                       data_bytes + *bytes, "]}");
       data_bytes += *bytes;
     }
-  } catch (const Json::exception& error) {  // A name that is not UTF-8.
+  } catch (const HeaderJson::exception& error) {  // A name that is not UTF-8.
     return absl::InvalidArgumentError(error.what());
   }
   text += "}";
@@ -190,7 +191,7 @@ absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::open(FileSyste
 absl::Status SafetensorsFile::parse(const std::string& header, uint64_t data_bytes) {
   if (header.empty() || header[0] != '{') return bad(path_, "header does not begin with {");
   std::string why;
-  const Json json = parse_unique(header, why);
+  const HeaderJson json = parse_unique(header, why);
   if (!why.empty()) return bad(path_, why);
   for (const auto& [name, entry] : json.items()) {
     if (name == kMetadataKey) {

@@ -117,9 +117,9 @@ class Alphabet {
   int16_t bytes_[0x100 + 68];  // By code point; -1 for those beyond the alphabet.
 };
 
-class Reader {
+class TokenizerReader {
  public:
-  Reader(const Json& json, const v1::TokenizerSpec& spec) : file_(json, "tokenizer"), spec_(spec) {}
+  TokenizerReader(const Json& json, const v1::TokenizerSpec& spec) : file_(json, "tokenizer"), spec_(spec) {}
 
   BpeParts read() {
     model(Part(file_.get("model"), "model"));
@@ -430,7 +430,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> open_hugging_face(const v1::Tokenizer
   if (!text.ok()) return text.status();
   try {
     const Json json = Json::parse(*text);
-    return make_bpe_tokenizer(Reader(json, spec).read());
+    return make_bpe_tokenizer(TokenizerReader(json, spec).read());
   } catch (const Broken& fault) {
     return refused_file(spec, fault.what);
   } catch (const absl::Status& status) {

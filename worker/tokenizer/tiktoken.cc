@@ -58,9 +58,9 @@ const std::vector<Encoding>& encodings() {
   return all;
 }
 
-class Reader {
+class TiktokenReader {
  public:
-  explicit Reader(const v1::TokenizerSpec& spec) : spec_(spec) {}
+  explicit TiktokenReader(const v1::TokenizerSpec& spec) : spec_(spec) {}
 
   absl::StatusOr<std::unique_ptr<Tokenizer>> open(std::string_view file) {
     if (auto status = ranks(file); !status.ok()) return status;
@@ -197,7 +197,7 @@ class Reader {
 absl::StatusOr<std::unique_ptr<Tokenizer>> open_tiktoken(const v1::TokenizerSpec& spec) {
   const auto file = read_tokenizer_file(spec.path());
   if (!file.ok()) return file.status();
-  return Reader(spec).open(*file);
+  return TiktokenReader(spec).open(*file);
 }
 
 }  // namespace telar::tokenizer

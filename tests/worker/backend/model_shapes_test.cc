@@ -15,7 +15,7 @@
 namespace telar::backend::testing {
 namespace {
 
-constexpr float kEpsilon = 1e-5f;
+constexpr float kNormEpsilon = 1e-5f;
 // Those of models, and what fills teams of one, two, four, eight and sixteen warps or is just too much for them.
 constexpr int64_t kWidths[] = {64,   512,  520,  768,  776,  896,  1024, 1032, 1280, 1536,
                                1600, 2048, 2056, 3584, 4096, 5120, 8192, 8200, 16384};
@@ -35,13 +35,13 @@ TEST_P(ModelShapesTest, RmsNormAndItsGradients) {
     Tensor sum = filled(GetParam(), {rows, width}, 0), y = filled(GetParam(), {rows, width}, 0);
     Tensor rstd = filled(DType::kF32, {rows}, 0), dx = tensor(GetParam(), {rows, width}, random(rows * width));
     Tensor dw = tensor(DType::kF32, {width}, random(width));
-    ok(kernels().rms_norm(stream(), residual.in(), delta.in(), w.in(), kEpsilon, sum.out(), y.out(), rstd.out(),
+    ok(kernels().rms_norm(stream(), residual.in(), delta.in(), w.in(), kNormEpsilon, sum.out(), y.out(), rstd.out(),
                           Out()));
-    const auto want = reference::rms_norm(sum.values(), w.values(), kEpsilon, width);
+    const auto want = reference::rms_norm(sum.values(), w.values(), kNormEpsilon, width);
     expect_close(rstd.values(), want.rstd, {1e-6, 1e-5}, "rstd");
     expect_close(y.values(), want.y, {2e-5, relative() * 2}, "y");
     Values want_dx = dx.values(), want_dw = dw.values();
-    reference::rms_norm_backward(dy.values(), sum.values(), w.values(), kEpsilon, width, want_dx, want_dw);
+    reference::rms_norm_backward(dy.values(), sum.values(), w.values(), kNormEpsilon, width, want_dx, want_dw);
     ok(kernels().rms_norm_backward(stream(), dy.in(), sum.in(), w.in(), rstd.in(), dx.inout(), dw.inout()));
     expect_close(dx.values(), want_dx, {2e-5, relative() * 2}, "dx");
     expect_close(dw.values(), want_dw, {1e-4, 2e-5}, "dweight");
@@ -57,14 +57,15 @@ TEST_P(ModelShapesTest, LayerNormAndItsGradients) {
     Tensor mean = filled(DType::kF32, {rows}, 0), rstd = filled(DType::kF32, {rows}, 0);
     Tensor dx = tensor(GetParam(), {rows, width}, random(rows * width));
     Tensor dw = tensor(DType::kF32, {width}, random(width)), dbias = tensor(DType::kF32, {width}, random(width));
-    ok(kernels().layer_norm(stream(), x.in(), In(), w.in(), bias.in(), kEpsilon, Out(), y.out(), mean.out(), rstd.out(),
-                            Out()));
-    const auto want = reference::layer_norm(x.values(), w.values(), bias.values(), kEpsilon, width);
+    ok(kernels().layer_norm(stream(), x.in(), In(), w.in(), bias.in(), kNormEpsilon, Out(), y.out(), mean.out(),
+                            rstd.out(), Out()));
+    const auto want = reference::layer_norm(x.values(), w.values(), bias.values(), kNormEpsilon, width);
     expect_close(mean.values(), want.mean, {1e-5, 1e-5}, "mean");
     expect_close(rstd.values(), want.rstd, {1e-5, 2e-5}, "rstd");
     expect_close(y.values(), want.y, {2e-5, relative() * 2}, "y");
     Values want_dx = dx.values(), want_dw = dw.values(), want_dbias = dbias.values();
-    reference::layer_norm_backward(dy.values(), x.values(), w.values(), kEpsilon, width, want_dx, want_dw, want_dbias);
+    reference::layer_norm_backward(dy.values(), x.values(), w.values(), kNormEpsilon, width, want_dx, want_dw,
+                                   want_dbias);
     ok(kernels().layer_norm_backward(stream(), dy.in(), x.in(), w.in(), mean.in(), rstd.in(), dx.inout(), dw.inout(),
                                      dbias.inout()));
     expect_close(dx.values(), want_dx, {1e-4, relative() * 4}, "dx");
@@ -80,9 +81,9 @@ TEST_P(ModelShapesTest, NormGradientsOfManyRows) {
     Tensor x = tensor(GetParam(), {rows, width}, random(rows * width)), w = tensor(GetParam(), {width}, random(width));
     Tensor dy = tensor(GetParam(), {rows, width}, random(rows * width));
     Tensor dx = filled(GetParam(), {rows, width}, 0), dw = filled(DType::kF32, {width}, 0);
-    Tensor rstd = tensor(DType::kF32, {rows}, reference::rms_norm(x.values(), w.values(), kEpsilon, width).rstd);
+    Tensor rstd = tensor(DType::kF32, {rows}, reference::rms_norm(x.values(), w.values(), kNormEpsilon, width).rstd);
     Values want_dx(rows * width, 0.0), want_dw(width, 0.0);
-    reference::rms_norm_backward(dy.values(), x.values(), w.values(), kEpsilon, width, want_dx, want_dw);
+    reference::rms_norm_backward(dy.values(), x.values(), w.values(), kNormEpsilon, width, want_dx, want_dw);
     ok(kernels().rms_norm_backward(stream(), dy.in(), x.in(), w.in(), rstd.in(), dx.inout(), dw.inout()));
     expect_close(dx.values(), want_dx, {2e-5, relative() * 2}, "dx");
     expect_close(dw.values(), want_dw, {1e-3, 2e-5}, "dweight");

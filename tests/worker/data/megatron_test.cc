@@ -19,13 +19,6 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::vector<int32_t> read_all(const TokenSource& source) {
-  std::vector<int32_t> tokens(source.size());
-  const auto status = source.read(0, tokens);
-  EXPECT_TRUE(status.ok()) << status;
-  return tokens;
-}
-
 std::vector<uint64_t> ends(const TokenSource& source) {
   const auto documents = source.documents(-1).value();
   std::vector<uint64_t> all;

@@ -12,6 +12,7 @@
 #include "common/published_file.h"
 #include "worker/data/prepared.h"
 #include "worker/data/shard_writer.h"
+#include "worker/data/token_source.h"
 
 namespace telar::data {
 
@@ -31,6 +32,13 @@ inline void patch(const std::string& path, size_t offset, const std::string& byt
 template <typename T>
 std::string bytes_of(T value) {
   return {reinterpret_cast<const char*>(&value), sizeof(value)};
+}
+
+inline std::vector<int32_t> read_all(const TokenSource& source) {
+  std::vector<int32_t> tokens(source.size());
+  const auto status = source.read(0, tokens);
+  EXPECT_TRUE(status.ok()) << status;
+  return tokens;
 }
 
 // NAME.bin and NAME.idx.

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/fakes/message_of.h"
+#include "tests/worker/data/shard_files.h"
 #include "tests/worker/data/temp_dir.h"
 
 namespace telar::data {
@@ -20,12 +21,6 @@ using fakes::message_of;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::vector<int32_t> read_all(const TokenSource& source) {
-  std::vector<int32_t> tokens(source.size());
-  EXPECT_TRUE(source.read(0, tokens).ok());
-  return tokens;
-}
 
 std::string llmc_header(uint32_t magic, uint32_t version, uint32_t tokens) {
   std::string header(1024, '\0');

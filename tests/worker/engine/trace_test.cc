@@ -13,13 +13,13 @@ namespace {
 using ::testing::DoubleNear;
 using ::testing::HasSubstr;
 
-enum : uint32_t { kCompute, kDp, kPp, kCopyOutLane };
+enum : uint32_t { kOnCompute, kOnDp, kOnPp, kOnCopyOut };
 
 TracedOp op(uint32_t lane, double start, double stop, bool receives = false) {
   return {.name = "op", .lane = lane, .receives = receives, .start = start, .stop = stop};
 }
 
-Trace trace_of(std::vector<TracedOp> ops, double seconds = 10) {
+Trace trace_with(std::vector<TracedOp> ops, double seconds = 10) {
   return {.seconds = seconds,
           .lanes = {{"compute", LaneKind::kCompute},
                     {"dp", LaneKind::kComm},
@@ -38,53 +38,54 @@ void expect_figures(const Trace& trace, double compute, double communication, do
   EXPECT_THAT(figures.idle, DoubleNear(idle, 1e-12));
 }
 
-TEST(TraceFiguresTest, NothingIsAllIdle) { expect_figures(trace_of({}), 0, 0, 0, 0, 10); }
+TEST(TraceFiguresTest, NothingIsAllIdle) { expect_figures(trace_with({}), 0, 0, 0, 0, 10); }
 
 TEST(TraceFiguresTest, WhatRunsUnderComputeIsNotExposed) {
-  expect_figures(trace_of({op(kCompute, 0, 10), op(kDp, 2, 5)}), 10, 3, 0, 0, 0);
+  expect_figures(trace_with({op(kOnCompute, 0, 10), op(kOnDp, 2, 5)}), 10, 3, 0, 0, 0);
 }
 
 TEST(TraceFiguresTest, WhatSticksOutIs) {
   // compute  ####..##..
   // dp       ..####....
-  expect_figures(trace_of({op(kCompute, 0, 4), op(kDp, 2, 6), op(kCompute, 6, 8)}), 6, 4, 2, 0, 2);
+  expect_figures(trace_with({op(kOnCompute, 0, 4), op(kOnDp, 2, 6), op(kOnCompute, 6, 8)}), 6, 4, 2, 0, 2);
 }
 
 TEST(TraceFiguresTest, TwoLanesAtOnceCountOnceTogetherAndEachForItself) {
   // compute  ##......##
   // dp       .####.....
   // pp01     ..######..
-  const Trace trace = trace_of({op(kCompute, 0, 2), op(kDp, 1, 5), op(kPp, 2, 8), op(kCompute, 8, 10)});
+  const Trace trace = trace_with({op(kOnCompute, 0, 2), op(kOnDp, 1, 5), op(kOnPp, 2, 8), op(kOnCompute, 8, 10)});
   expect_figures(trace, 4, 7, 6, 0, 0);
   const TraceFigures figures = figures_of(trace);
-  EXPECT_THAT(figures.lanes[kDp].busy, DoubleNear(4, 1e-12));
-  EXPECT_THAT(figures.lanes[kDp].exposed, DoubleNear(3, 1e-12));
-  EXPECT_THAT(figures.lanes[kPp].busy, DoubleNear(6, 1e-12));
-  EXPECT_THAT(figures.lanes[kPp].exposed, DoubleNear(6, 1e-12));
-  EXPECT_EQ(figures.lanes[kCompute].exposed, 0);
+  EXPECT_THAT(figures.lanes[kOnDp].busy, DoubleNear(4, 1e-12));
+  EXPECT_THAT(figures.lanes[kOnDp].exposed, DoubleNear(3, 1e-12));
+  EXPECT_THAT(figures.lanes[kOnPp].busy, DoubleNear(6, 1e-12));
+  EXPECT_THAT(figures.lanes[kOnPp].exposed, DoubleNear(6, 1e-12));
+  EXPECT_EQ(figures.lanes[kOnCompute].exposed, 0);
 }
 
 TEST(TraceFiguresTest, AReceiveThatComputeWaitsForIsWaiting) {
   // compute  ##...###..
   // recv     .####.....   1 under compute, 3 waited for
   // send     ........#.   exposed, but nobody waits for another rank
-  const Trace trace = trace_of({op(kCompute, 0, 2), op(kPp, 1, 5, true), op(kCompute, 5, 8), op(kPp, 8, 9)});
+  const Trace trace = trace_with({op(kOnCompute, 0, 2), op(kOnPp, 1, 5, true), op(kOnCompute, 5, 8), op(kOnPp, 8, 9)});
   expect_figures(trace, 5, 5, 4, 3, 1);
 }
 
 TEST(TraceFiguresTest, CopiesAreNoCommunication) {
-  const Trace trace = trace_of({op(kCompute, 0, 2), op(kCopyOutLane, 1, 6)});
+  const Trace trace = trace_with({op(kOnCompute, 0, 2), op(kOnCopyOut, 1, 6)});
   expect_figures(trace, 2, 0, 0, 0, 8);
-  EXPECT_THAT(figures_of(trace).lanes[kCopyOutLane].exposed, DoubleNear(4, 1e-12));
+  EXPECT_THAT(figures_of(trace).lanes[kOnCopyOut].exposed, DoubleNear(4, 1e-12));
 }
 
 TEST(TraceFiguresTest, OpsThatTouchAndOpsOfNoLengthAreNoGaps) {
-  expect_figures(trace_of({op(kCompute, 0, 2), op(kCompute, 2, 2), op(kCompute, 2, 5), op(kDp, 1, 3), op(kDp, 3, 4)}),
-                 5, 3, 0, 0, 5);
+  expect_figures(
+      trace_with({op(kOnCompute, 0, 2), op(kOnCompute, 2, 2), op(kOnCompute, 2, 5), op(kOnDp, 1, 3), op(kOnDp, 3, 4)}),
+      5, 3, 0, 0, 5);
 }
 
 TEST(TraceTest, ChromeJsonHasARowALaneAndAnEventAnOp) {
-  Trace trace = trace_of({op(kCompute, 0.001, 0.003), op(kDp, 0.002, 0.0025)}, 0.004);
+  Trace trace = trace_with({op(kOnCompute, 0.001, 0.003), op(kOnDp, 0.002, 0.0025)}, 0.004);
   trace.rank = 3;
   trace.step = 12;
   trace.pp = 1;
@@ -170,7 +171,7 @@ TEST(TraceTest, CallsAreNumberedAsTheirPeersNumberThem) {
 }
 
 TEST(TraceTest, TheLineNamesEachGroup) {
-  Trace trace = trace_of({op(kCompute, 0, 0.004), op(kDp, 0.002, 0.006)}, 0.008);
+  Trace trace = trace_with({op(kOnCompute, 0, 0.004), op(kOnDp, 0.002, 0.006)}, 0.008);
   trace.step = 7;
   EXPECT_EQ(to_line(trace),
             "step 7 took 8.00 ms: compute 4.00, communication 4.00, exposed 2.00 (of it waiting for a receive 0.00), "
