@@ -233,7 +233,7 @@ class LogTest(unittest.TestCase):
             running = cluster.submit(script(cluster, "run", "more", devices=1))
             cluster.wait_state(running, "RUNNING")
             with cluster.spawn("logs", running, "-f", "--timeout", "2s") as logs:
-                wait_until(lambda: logs.poll() is not None or cluster.telar("logs", running).stdout, "a line")
+                wait_until(lambda: select.select([logs.stdout], [], [], 0)[0], "a line of the stream")
                 cluster.coordinator.kill()
                 logs.communicate(timeout=30)
             self.assertEqual(logs.returncode, 8)

@@ -155,13 +155,23 @@ class CurvesTest(unittest.TestCase):
         with Cluster(workers={"a": 1}) as cluster:
             job = cluster.submit(spec(cluster.text, steps=400, devices=1, checkpoint=dict(every_steps=40), eval=dict(every_steps=50),
                                       output=dict(tensorboard=True), trace=dict(account_every=10)))
-            cluster.wait_step(job, 130)
-            os.kill(wait_until(lambda: cluster.rank_pids(job).get(0), "the rank"), signal.SIGKILL)
+            pid = wait_until(lambda: cluster.rank_pids(job).get(0), "the rank")
+            wait_until(lambda: self.stop_between_saves(cluster.run_dir(job), pid), "a third save in the curves")
+            os.kill(pid, signal.SIGKILL)
             done = cluster.wait_state(job, "SUCCEEDED")
             self.assertEqual(done["restarts"], 1)
             self.check_events(cluster, job)
             self.check_tensorboard(cluster, job)
             self.check_documented_loop(cluster, job)
+
+    def stop_between_saves(self, folder, pid):
+        """A rank that dies between a save and its line in the curves does neither again, so it is stopped to look whether it is there."""
+        os.kill(pid, signal.SIGSTOP)
+        newest = max((int(path.name[5:]) for path in (folder / "ckpt").glob("step-*")), default=0)
+        if newest >= 120 and newest in tfevents.read(folder)["checkpoint/save_seconds"]:
+            return True
+        os.kill(pid, signal.SIGCONT)
+        return False
 
     def check_events(self, cluster, job):
         folder = cluster.run_dir(job)
