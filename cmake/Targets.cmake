@@ -27,14 +27,15 @@ set(TELAR_TEST_ENVIRONMENT TELAR_SOURCE_DIR=${CMAKE_SOURCE_DIR} TELAR_BIN_DIR=${
   GRPC_DNS_RESOLVER=native TELAR_CONTEXTS=/nonexistent LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/lsan.supp
   TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp)
 
-# telar_test(name SOURCES a_test.cc ... DEPS targets ... [LABELS labels ...] [TIMEOUT seconds])
+# telar_test(name SOURCES a_test.cc ... DEPS targets ... [LABELS labels ...] [TIMEOUT seconds] [COMPUTES])
 # Every TEST becomes a ctest of its own. Tests run in the environment above. Their compilation is half of the whole
-# tree's, so it is kept cheap: little is optimised, and GoogleTest says the line of a failure.
+# tree's, so it is kept cheap: only those that compute themselves, by the loops of tests/reference say, are optimised, and
+# GoogleTest says the line of a failure.
 function(telar_test name)
-  cmake_parse_arguments(A "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(A "COMPUTES" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   telar_program(${name} SOURCES ${A_SOURCES} DEPS ${A_DEPS} GTest::gmock GTest::gtest_main)
   if(NOT SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL Debug)
-    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1 -g0>)
+    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O$<BOOL:${A_COMPUTES}> -g0>)
   endif()
   if(NOT A_TIMEOUT)
     set(A_TIMEOUT 120)

@@ -3,7 +3,7 @@ set(KERNEL_CONFORMANCE kernel_test.cc memory_ops_test.cc random_test.cc embeddin
   activations_test.cc attention_test.cc cross_entropy_test.cc cross_entropy_parts_test.cc
   optimizer_test.cc determinism_test.cc documents_test.cc model_shapes_test.cc)
 telar_test(cpu_kernels_test SOURCES ${KERNEL_CONFORMANCE} cpu_rig.cc cpu/simd_test.cc cpu/fp8_types_test.cc
-  DEPS telar_cpu_kernels OpenMP::OpenMP_CXX)
+  DEPS telar_cpu_kernels OpenMP::OpenMP_CXX COMPUTES)
 # As the kernels are built, for the helpers in headers.
 set_source_files_properties(cpu/simd_test.cc cpu/fp8_types_test.cc PROPERTIES COMPILE_OPTIONS "-fno-math-errno;-fno-trapping-math")
 
