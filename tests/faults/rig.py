@@ -245,6 +245,19 @@ class Rig(Cluster):
             return job if job is not None and job.epoch == epoch and state_name(job) == "RUNNING" else None
         return wait_until(reached, lambda: f"epoch {epoch} of {name} runs, but: {self.client.get(name)}", pause=0.02)
 
+    def run(self, content):
+        """A job of it that runs, and its processes."""
+        job = self.client.submit(content)
+        self.wait(job, "RUNNING")
+        return job, self.rank_processes()
+
+    def check_untouched(self, job, processes):
+        """It runs in these, and never ran in others. The job."""
+        view = self.wait(job, "RUNNING")
+        assert (view.epoch, view.restarts, view.node_restarts) == (1, 0, 0), f"restarted: {view}"
+        assert self.rank_processes() == processes, f"{self.rank_processes()} run, not {processes}"
+        return view
+
     def nodes(self):
         answer = self.client.rpc("Jobs/ListNodes", jobs_pb2.ListNodesRequest(), jobs_pb2.ListNodesResponse)
         return {node.name: node for node in answer.nodes}
@@ -283,6 +296,13 @@ class Rig(Cluster):
 
     def worst(self, name, seconds):
         self.figures[name] = max(seconds, self.figures.get(name, 0))
+
+    def end(self, *jobs, lossy=False):
+        """Cancels them, and looks whether all is clean."""
+        for job in jobs:
+            self.client.cancel(job)
+            self.wait(job, "CANCELLED")
+        self.check_clean(lossy)
 
     def check_clean(self, lossy=False):
         """After the last job: nothing is left anywhere, and everything that was said is there. `lossy`: any rank may have

@@ -15,18 +15,10 @@ class ClockTest(unittest.TestCase):
         if not (BIN / "libfake_wall.so").exists():
             self.skipTest("libfake_wall.so is not built, as under sanitizers")
 
-    def check_untouched(self, rig, job, processes):
-        view = rig.wait(job, "RUNNING")
-        self.assertEqual((view.epoch, view.restarts, view.node_restarts), (1, 0, 0))
-        self.assertEqual(rig.rank_processes(), processes)
-        return view
-
     def test_leases_limits_and_counts_go_on(self):
         with Rig(workers={"a": 1, "b": 1}, clocks=True) as rig:
             start = time.monotonic()
-            job = rig.client.submit(rig.fake(LONG, devices=2, scheduling=dict(time_limit_seconds=HOUR)))
-            rig.wait(job, "RUNNING")
-            before = rig.rank_processes()
+            job, before = rig.run(rig.fake(LONG, devices=2, scheduling=dict(time_limit_seconds=HOUR)))
             for name in ("coordinator", "a", "b"):
                 for ahead in STEPS:
                     rig.set_clock(name, ahead)
@@ -34,22 +26,18 @@ class ClockTest(unittest.TestCase):
                     for node in rig.nodes().values():
                         self.assertEqual(node.State.Name(node.state), "READY", f"{name} is {ahead} s ahead")
             time.sleep(1.2 * LEASE)
-            view = self.check_untouched(rig, job, before)
+            view = rig.check_untouched(job, before)
             passed = time.monotonic() - start
             self.assertLess(view.run_seconds, passed)
             self.assertLess(view.goodput.productive_seconds, passed)
             self.assertGreater(view.goodput.productive_seconds, 0.5 * passed)
-            rig.client.cancel(job)
-            rig.wait(job, "CANCELLED")
-            rig.check_clean()
+            rig.end(job)
 
     def test_a_worker_whose_clock_was_set_back_finds_the_coordinator_again(self):
         for silent in (False, True):
             with self.subTest("silent" if silent else "killed"):
                 with Rig(workers={"a": 1}, proxied=("a",) if silent else (), clocks=True) as rig:
-                    job = rig.client.submit(rig.fake(LONG))
-                    rig.wait(job, "RUNNING")
-                    before = rig.rank_processes()
+                    job, before = rig.run(rig.fake(LONG))
                     rig.set_clock("a", -HOUR)
                     time.sleep(HEARTBEAT)
                     if silent:
@@ -64,10 +52,8 @@ class ClockTest(unittest.TestCase):
                     rig.wait_node("a", "READY", timeout=2 * PATIENCE)
                     rig.worst("a worker whose clock was set back by an hour finds the coordinator", time.monotonic() - start)
                     time.sleep(1.2 * LEASE)
-                    self.check_untouched(rig, job, before)
-                    rig.client.cancel(job)
-                    rig.wait(job, "CANCELLED")
-                    rig.check_clean()
+                    rig.check_untouched(job, before)
+                    rig.end(job)
 
     def test_a_coordinator_whose_clock_was_set_back_gives_up_whom_it_should(self):
         with Rig(workers={"a": 1, "b": 1}, proxied=("a", "b"), clocks=True) as rig:
@@ -81,9 +67,7 @@ class ClockTest(unittest.TestCase):
             self.assertLess(time.monotonic() - cut, LEASE + PATIENCE / 2)
             rig.proxies[node].set("pass")
             rig.wait_node(node, "READY")
-            rig.client.cancel(job)
-            rig.wait(job, "CANCELLED")
-            rig.check_clean(lossy=True)
+            rig.end(job, lossy=True)
 
     def test_back_off(self):
         """Waits its time, however clocks are set meanwhile."""
@@ -99,9 +83,7 @@ class ClockTest(unittest.TestCase):
                 waited = time.monotonic() - start
                 self.assertGreater(waited, 1.5)
                 self.assertLess(waited, 2 + PATIENCE / 2)
-                rig.client.cancel(job)
-                rig.wait(job, "CANCELLED")
-                rig.check_clean()
+                rig.end(job)
 
     def test_ranks_meet_and_save(self):
         """Real ones: clocks jump while they meet, and all the time that they train and save."""
