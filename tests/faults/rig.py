@@ -291,11 +291,9 @@ class Rig(Cluster):
         """What the workers still have."""
         return [str(path) for state in self.folder.glob("worker-*/ranks") for path in state.glob("*/*/*")]
 
-    def figure(self, name, seconds):
-        self.figures[name] = seconds
-
-    def worst(self, name, seconds):
-        self.figures[name] = max(seconds, self.figures.get(name, 0))
+    def figure(self, name, value, unit="s"):
+        """Of several of one name the largest counts."""
+        self.figures[name] = max((value, unit), self.figures.get(name, (0, unit)))
 
     def end(self, *jobs, lossy=False):
         """Cancels them, and looks whether all is clean."""
@@ -340,6 +338,6 @@ class Rig(Cluster):
         self.strikes.rmdir()
         if self.clocks:
             shutil.rmtree(self.clocks)
-        for name, seconds in self.figures.items():
-            print(f"FIGURE {name}: {seconds:.2f} s at time scale {SCALE:g}", flush=True)
+        for name, (value, unit) in self.figures.items():
+            print(f"FIGURE {name}: {value:.2f} {unit} at time scale {SCALE:g}", flush=True)
         return left

@@ -49,7 +49,7 @@ class CableTest(NetTest):
                     time.sleep(0.7 * LEASE)
                     back(name)
                     rig.wait_node("a", "READY")
-                    rig.worst("a step is told of after 0.7 leases without a cable", self.heard_again(rig, job))
+                    rig.figure("a step is told of after 0.7 leases without a cable", self.heard_again(rig, job))
                     rig.check_untouched(job, before)
             rig.end(job)
 
@@ -74,7 +74,7 @@ class CableTest(NetTest):
             end = rig.wait(job, "SUCCEEDED", timeout=90)
             lost = end.goodput.lost_steps
             self.assertLessEqual(lost, 2 * every, "more than what no save had, and a save under way")
-            print(f"steps lost with the machine, at a save every {every}: {lost}", flush=True)
+            rig.figure(f"lost with a machine, at a save every {every}", lost, "steps")
             wait_until(lambda: not old & set(rig.rank_processes()), "the old rank is gone")
             self.assertEqual((end.epoch, end.restarts, end.node_restarts), (2, 0, 1))
             name = job.rpartition("/")[2]
@@ -183,7 +183,7 @@ class PartitionTest(NetTest):
                 for one in cuts:
                     rig.net.cut(*one)
                 wait_until(lambda: state_name(rig.client.get(job)) != "RUNNING", "it is noticed", pause=0.02)
-                rig.worst("ranks that do not reach each other are noticed, at hang_seconds 3", time.monotonic() - cut)
+                rig.figure("ranks that do not reach each other are noticed, at hang_seconds 3", time.monotonic() - cut)
                 time.sleep(LEASE)
                 rig.net.heal()
                 step = rig.client.get(job).progress.step
