@@ -139,13 +139,13 @@ class Rig(Cluster):
     """`net`: a network.Net in which the coordinator is the machine "c", and each worker one of its name. `clocks`: every
     daemon has a wall clock of its own, for set_clock()."""
 
-    def __init__(self, workers=None, rank_program="fake_rank", proxied=(), net=None, clocks=False):
+    def __init__(self, workers=None, rank_program="fake_rank", proxied=(), net=None, clocks=False, coordinator_options=()):
         self.rank_program, self.proxied, self.proxies = BIN / rank_program, set(proxied), {}
         self.net, self.clocks = net, pathlib.Path(tempfile.mkdtemp(prefix="telar-clocks-")) if clocks else None
         self.history, self.lock, self.figures = [], threading.Lock(), {}
         self.strikes = pathlib.Path(tempfile.mkdtemp(prefix="telar-strikes-"))
         self.client = None
-        super().__init__(workers)
+        super().__init__(workers, coordinator_options=coordinator_options)
 
     def plan(self, fault):
         """The environment of a daemon in which `fault` ("point:action:n") strikes once."""
@@ -180,7 +180,8 @@ class Rig(Cluster):
         self.coordinator = FaultyDaemon(self.folder, "coordinator", [
             *self.inside("c"), BIN / "telar-coordinator", *where, "--http", "127.0.0.1:0", "--data", self.folder / "data",
             "--run-root", self.run_root, "--heartbeat-interval", f"{HEARTBEAT * 1000:.0f}ms",
-            "--lease", f"{LEASE * 1000:.0f}ms", "--stop-grace", f"{GRACE * 1000:.0f}ms"])
+            "--lease", f"{LEASE * 1000:.0f}ms", "--stop-grace", f"{GRACE * 1000:.0f}ms",
+            *self.coordinator_options])
         self.coordinator.environment = self.environment("coordinator", fault)
         self.coordinator.start()
         self.used_addresses |= {self.coordinator.addresses["listen"], self.coordinator.addresses["http"]}
