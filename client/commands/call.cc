@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ostream>
 
+#include "common/call_deadline.h"
 #include "common/errors.h"
 
 namespace telar::client {
@@ -19,8 +20,8 @@ absl::Status call(Context& context, bool retry, const std::function<grpc::Status
   bool said = false, renewed = false;
   for (;;) {
     grpc::ClientContext client;
-    client.set_deadline(std::chrono::system_clock::now() + (deadline - Steady::now()));
-    const absl::Status status = from_grpc(attempt(&client));
+    const CallDeadline limit(client, deadline - Steady::now());
+    const absl::Status status = from_grpc(limit.told(attempt(&client)));
     if (absl::IsUnauthenticated(status) && !renewed && context.renew_token && context.renew_token()) {
       renewed = true;
       continue;

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/call_deadline.h"
 #include "etcd/rpc.grpc.pb.h"
 
 namespace telar::server::store {
@@ -28,6 +29,7 @@ constexpr int64_t kKeysAtOnce = 500;
 std::shared_ptr<grpc::Channel> dial_etcd(const std::string& endpoint,
                                          const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // A new channel is a new connection.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1'000);
@@ -37,11 +39,11 @@ std::shared_ptr<grpc::Channel> dial_etcd(const std::string& endpoint,
   return grpc::CreateCustomChannel(endpoint, credentials, arguments);
 }
 
-void prepare(grpc::ClientContext& context, EtcdClient::Steady until) {
-  const auto left = std::clamp<SteadyClock::duration>(until - SteadyClock::now(), milliseconds(1), kMostOfOneTry);
-  context.set_deadline(std::chrono::system_clock::now() + left);
+CallDeadline prepare(grpc::ClientContext& context, EtcdClient::Steady until) {
   // Else the call is over at once while there is no connection, and only a thread that waits in a call drives one on.
   context.set_wait_for_ready(true);
+  const auto left = std::clamp<SteadyClock::duration>(until - SteadyClock::now(), milliseconds(1), kMostOfOneTry);
+  return CallDeadline(context, left);
 }
 
 // The token is refused, not the call.
@@ -80,12 +82,42 @@ bool definite(const grpc::Status& status) {
 
 }  // namespace
 
-struct EtcdClient::Member {
-  explicit Member(const std::shared_ptr<grpc::Channel>& channel)
+struct EtcdClient::Stubs {
+  explicit Stubs(const std::shared_ptr<grpc::Channel>& channel)
       : auth(pb::Auth::NewStub(channel)), kv(pb::KV::NewStub(channel)), lease(pb::Lease::NewStub(channel)) {}
   const std::unique_ptr<pb::Auth::Stub> auth;
   const std::unique_ptr<pb::KV::Stub> kv;
   const std::unique_ptr<pb::Lease::Stub> lease;
+};
+
+// One address, and the connection to it.
+class EtcdClient::Member {
+ public:
+  Member(std::string endpoint, std::shared_ptr<grpc::ChannelCredentials> credentials)
+      : endpoint_(std::move(endpoint)), credentials_(std::move(credentials)) {
+    renew();
+  }
+  std::shared_ptr<Stubs> stubs() const {  // For one call.
+    const std::lock_guard lock(mutex_);
+    return stubs_;
+  }
+  // Behind a call that ended so. gRPC's own pause before it dials again may be an hour longer: common/call_deadline.h.
+  void renew_unless_answered(const grpc::Status& status) {
+    if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED)
+      renew();  // Which is when it waits to be ready, too.
+  }
+
+ private:
+  void renew() {
+    auto stubs = std::make_shared<Stubs>(dial_etcd(endpoint_, credentials_));
+    const std::lock_guard lock(mutex_);
+    stubs_.swap(stubs);
+  }
+
+  const std::string endpoint_;
+  const std::shared_ptr<grpc::ChannelCredentials> credentials_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<Stubs> stubs_;  // Guarded by mutex_.
 };
 
 absl::StatusOr<std::vector<std::string>> etcd_endpoints(const std::string& url) {
@@ -112,7 +144,7 @@ EtcdClient::EtcdClient(std::vector<std::string> endpoints, EtcdAccess access)
     : access_(std::move(access)), name_(absl::StrCat("etcd://", absl::StrJoin(endpoints, ","))) {
   const auto credentials = access_.tls.any() ? channel_credentials(access_.tls) : grpc::InsecureChannelCredentials();
   for (const std::string& endpoint : endpoints) {
-    members_.push_back(std::make_unique<Member>(dial_etcd(endpoint, credentials)));
+    members_.push_back(std::make_unique<Member>(endpoint, credentials));
   }
 }
 
@@ -130,9 +162,10 @@ absl::StatusOr<std::string> EtcdClient::token(Member& member, Steady until) {
   request.set_name(access_.user);
   request.set_password(*password);
   grpc::ClientContext context;
-  prepare(context, until);
+  const CallDeadline deadline = prepare(context, until);
   pb::AuthenticateResponse response;
-  const grpc::Status status = member.auth->Authenticate(&context, request, &response);
+  const grpc::Status status = deadline.told(member.stubs()->auth->Authenticate(&context, request, &response));
+  member.renew_unless_answered(status);
   if (!status.ok()) return told(status, absl::StrCat("log in as --etcd-user ", access_.user));
   const std::lock_guard lock(mutex_);
   return token_ = response.token();
@@ -155,11 +188,12 @@ absl::StatusOr<Response> EtcdClient::ask(Member& member, Steady until, const cha
     const auto token = this->token(member, until);
     if (!token.ok()) return token.status();
     grpc::ClientContext context;
-    prepare(context, until);
+    const CallDeadline deadline = prepare(context, until);
     if (!token->empty()) context.AddMetadata("token", *token);
     Response response;
-    const grpc::Status status = call(member, &context, &response);
+    const grpc::Status status = deadline.told(call(*member.stubs(), &context, &response));
     if (status.ok()) return response;
+    member.renew_unless_answered(status);
     if (token->empty() || again || !token_refused(status)) return told(status, doing);
     drop_token(*token);
   }
@@ -185,24 +219,24 @@ absl::StatusOr<Response> EtcdClient::retry(Steady until, const char* doing, Call
 
 absl::StatusOr<pb::RangeResponse> EtcdClient::range(const pb::RangeRequest& request, Steady until) {
   return retry<pb::RangeResponse>(
-      until, "read", [&](Member& member, auto* context, auto* out) { return member.kv->Range(context, request, out); });
+      until, "read", [&](Stubs& stubs, auto* context, auto* out) { return stubs.kv->Range(context, request, out); });
 }
 
 absl::StatusOr<pb::TxnResponse> EtcdClient::txn(const pb::TxnRequest& request, Steady until) {
   return retry<pb::TxnResponse>(
-      until, "write", [&](Member& member, auto* context, auto* out) { return member.kv->Txn(context, request, out); });
+      until, "write", [&](Stubs& stubs, auto* context, auto* out) { return stubs.kv->Txn(context, request, out); });
 }
 
 absl::StatusOr<pb::TxnResponse> EtcdClient::try_txn(const pb::TxnRequest& request, Steady until) {
   return attempt<pb::TxnResponse>(
-      until, "write", [&](Member& member, auto* context, auto* out) { return member.kv->Txn(context, request, out); });
+      until, "write", [&](Stubs& stubs, auto* context, auto* out) { return stubs.kv->Txn(context, request, out); });
 }
 
 absl::StatusOr<pb::LeaseGrantResponse> EtcdClient::grant(std::chrono::seconds ttl, Steady until) {
   pb::LeaseGrantRequest request;
   request.set_ttl(ttl.count());
-  return retry<pb::LeaseGrantResponse>(until, "get a lease", [&](Member& member, auto* context, auto* out) {
-    return member.lease->LeaseGrant(context, request, out);
+  return retry<pb::LeaseGrantResponse>(until, "get a lease", [&](Stubs& stubs, auto* context, auto* out) {
+    return stubs.lease->LeaseGrant(context, request, out);
   });
 }
 
@@ -211,7 +245,7 @@ absl::Status EtcdClient::revoke(int64_t lease, Steady until) {
   request.set_id(lease);
   return attempt<pb::LeaseRevokeResponse>(
              until, "give a lease back",
-             [&](Member& member, auto* context, auto* out) { return member.lease->LeaseRevoke(context, request, out); })
+             [&](Stubs& stubs, auto* context, auto* out) { return stubs.lease->LeaseRevoke(context, request, out); })
       .status();
 }
 
@@ -220,7 +254,7 @@ absl::Status EtcdClient::compact(int64_t revision) {
   request.set_revision(revision);
   return attempt<pb::CompactionResponse>(
              SteadyClock::now() + kMostOfOneTry, "compact",
-             [&](Member& member, auto* context, auto* out) { return member.kv->Compact(context, request, out); })
+             [&](Stubs& stubs, auto* context, auto* out) { return stubs.kv->Compact(context, request, out); })
       .status();
 }
 
@@ -228,8 +262,8 @@ absl::StatusOr<std::chrono::seconds> EtcdClient::try_keep_alive(int64_t lease, S
   pb::LeaseKeepAliveRequest request;
   request.set_id(lease);
   auto response = attempt<pb::LeaseKeepAliveResponse>(
-      until, "renew a lease", [&](Member& member, grpc::ClientContext* context, auto* out) {
-        auto stream = member.lease->LeaseKeepAlive(context);
+      until, "renew a lease", [&](Stubs& stubs, grpc::ClientContext* context, auto* out) {
+        auto stream = stubs.lease->LeaseKeepAlive(context);
         const bool answered = stream->Write(request) && stream->WritesDone() && stream->Read(out);
         if (answered) {
           context->TryCancel();  // The rest of the stream is of no interest.

@@ -47,7 +47,8 @@ class EtcdClient {
   std::string name() const { return name_; }  // "etcd://a:2379,b:2379", for messages.
 
  private:
-  struct Member;
+  struct Stubs;
+  class Member;
 
   template <typename Response, typename Call>
   absl::StatusOr<Response> attempt(Steady until, const char* doing, Call call);

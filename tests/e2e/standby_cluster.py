@@ -21,6 +21,17 @@ def free_ports(count):
     return ports
 
 
+def start_etcd(folder, port):
+    """The process. Its data and its log are in the folder."""
+    peer = "http://127.0.0.1:0"
+    with (folder / "etcd.log").open("ab") as log:
+        return subprocess.Popen(
+            [ETCD, "--name", "test", "--data-dir", folder / "etcd", "--listen-client-urls", f"http://127.0.0.1:{port}",
+             "--advertise-client-urls", f"http://127.0.0.1:{port}", "--listen-peer-urls", peer,
+             "--initial-advertise-peer-urls", peer, "--initial-cluster", f"test={peer}", "--logger", "zap",
+             "--log-level", "error"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+
+
 class StandbyCluster(Cluster):
     coordinator_security = ()
 
@@ -28,13 +39,7 @@ class StandbyCluster(Cluster):
         etcd, *ports = free_ports(3)
         self.coordinators = {}
         self.store = f"etcd://127.0.0.1:{etcd}"
-        peer = "http://127.0.0.1:0"
-        with (self.folder / "etcd.log").open("ab") as log:
-            self.etcd = subprocess.Popen(
-                [ETCD, "--name", "test", "--data-dir", self.folder / "etcd", "--listen-client-urls", f"http://127.0.0.1:{etcd}",
-                 "--advertise-client-urls", f"http://127.0.0.1:{etcd}", "--listen-peer-urls", peer,
-                 "--initial-advertise-peer-urls", peer, "--initial-cluster", f"test={peer}", "--logger", "zap",
-                 "--log-level", "error"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        self.etcd = start_etcd(self.folder, etcd)
         self.addresses = [f"127.0.0.1:{port}" for port in ports]
         for address in self.addresses:
             self.start_one(address)

@@ -1,13 +1,12 @@
 """A machine each for the daemons of a test, as far as the network goes: a network namespace with one cable, and a switch
-between them that can be told to fail. Needs root and /dev/net/tun; why_not() says what is missing.
+between them that can be told to fail. Needs root and /dev/net/tun.
 
-    network.enter()                       # Once, at the start of the program: its own network, in which nobody else is.
+    namespaces.enter(NETWORK, *network.NEEDS)  # Once, at the start of the program: its own network, in which nobody else is.
     with Net("c", "a", "b") as net:       # And "test", which is where the calling program is.
         subprocess.run([*net.inside("a"), "ping", net.address("b")])
         net.cut("a", "b")                 # What a says to b is lost. Nobody is told.
 """
 import contextlib
-import ctypes
 import fcntl
 import heapq
 import os
@@ -19,29 +18,10 @@ import threading
 import time
 
 HERE = "test"
-CLONE_NEWNET = 0x40000000
 TUNSETIFF, TUNSETCARRIER, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x400454E2, 0x0001, 0x1000
 TCP = 6
-problem = "network.enter() was not called"
-
-
-def enter():
-    """Before there are threads: they would stay where they are."""
-    global problem
-    problem = None
-    if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET) != 0:
-        problem = f"no network namespace: {os.strerror(ctypes.get_errno())}"
-        return
-    try:
-        os.close(os.open("/dev/net/tun", os.O_RDWR))
-        for command in (["ip", "link", "set", "lo", "up"], ["nsenter", "--version"]):
-            subprocess.run(command, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        problem = f"no network of our own: {error}"
-
-
-def why_not():
-    return problem
+# In a namespace that is new.
+NEEDS = (["sh", "-c", ": <>/dev/net/tun"], ["ip", "link", "set", "lo", "up"], ["nsenter", "--version"])
 
 
 def namespace(pid):

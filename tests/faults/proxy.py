@@ -11,7 +11,7 @@ class Pair:
     """One connection: the worker's end, ours to the coordinator, and what is to be handed on to whom."""
 
     def __init__(self, near, far):
-        self.ends, self.held = [near, far], [b"", b""]
+        self.ends, self.held, self.forgotten = [near, far], [b"", b""], False
 
     def end(self, which=(UP, DOWN)):
         for at in which:
@@ -39,6 +39,13 @@ class Proxy:
     def set(self, mode):
         with self.lock:
             self.mode = mode
+
+    def forget(self):
+        """What is said on the connections of now is taken and lost, and the worker is not told of their end. New ones are
+        as the mode says."""
+        with self.lock:
+            for pair in self.pairs:
+                pair.forgotten = True
 
     def reset(self):
         """Ends every connection for both sides."""
@@ -81,9 +88,9 @@ class Proxy:
         except OSError:
             data = b""
         if data:
-            pair.held[at] += data
+            pair.held[at] += b"" if pair.forgotten else data
         else:
-            pair.end()
+            pair.end((DOWN,) if pair.forgotten and at == DOWN else (UP, DOWN))
 
     def hand_on(self, pair):
         for at, held_back in ((UP, "hold_up"), (DOWN, "hold_down")):

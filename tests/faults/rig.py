@@ -139,13 +139,13 @@ class Rig(Cluster):
     """`net`: a network.Net in which the coordinator is the machine "c", and each worker one of its name. `clocks`: every
     daemon has a wall clock of its own, for set_clock()."""
 
-    def __init__(self, workers=None, rank_program="fake_rank", proxied=(), net=None, clocks=False):
+    def __init__(self, workers=None, rank_program="fake_rank", proxied=(), net=None, clocks=False, coordinator_options=()):
         self.rank_program, self.proxied, self.proxies = BIN / rank_program, set(proxied), {}
         self.net, self.clocks = net, pathlib.Path(tempfile.mkdtemp(prefix="telar-clocks-")) if clocks else None
         self.history, self.lock, self.figures = [], threading.Lock(), {}
         self.strikes = pathlib.Path(tempfile.mkdtemp(prefix="telar-strikes-"))
         self.client = None
-        super().__init__(workers)
+        super().__init__(workers, coordinator_options=coordinator_options)
 
     def plan(self, fault):
         """The environment of a daemon in which `fault` ("point:action:n") strikes once."""
@@ -180,7 +180,8 @@ class Rig(Cluster):
         self.coordinator = FaultyDaemon(self.folder, "coordinator", [
             *self.inside("c"), BIN / "telar-coordinator", *where, "--http", "127.0.0.1:0", "--data", self.folder / "data",
             "--run-root", self.run_root, "--heartbeat-interval", f"{HEARTBEAT * 1000:.0f}ms",
-            "--lease", f"{LEASE * 1000:.0f}ms", "--stop-grace", f"{GRACE * 1000:.0f}ms"])
+            "--lease", f"{LEASE * 1000:.0f}ms", "--stop-grace", f"{GRACE * 1000:.0f}ms",
+            *self.coordinator_options])
         self.coordinator.environment = self.environment("coordinator", fault)
         self.coordinator.start()
         self.used_addresses |= {self.coordinator.addresses["listen"], self.coordinator.addresses["http"]}
@@ -245,6 +246,19 @@ class Rig(Cluster):
             return job if job is not None and job.epoch == epoch and state_name(job) == "RUNNING" else None
         return wait_until(reached, lambda: f"epoch {epoch} of {name} runs, but: {self.client.get(name)}", pause=0.02)
 
+    def run(self, content):
+        """A job of it that runs, and its processes."""
+        job = self.client.submit(content)
+        self.wait(job, "RUNNING")
+        return job, self.rank_processes()
+
+    def check_untouched(self, job, processes):
+        """It runs in these, and never ran in others. The job."""
+        view = self.wait(job, "RUNNING")
+        assert (view.epoch, view.restarts, view.node_restarts) == (1, 0, 0), f"restarted: {view}"
+        assert self.rank_processes() == processes, f"{self.rank_processes()} run, not {processes}"
+        return view
+
     def nodes(self):
         answer = self.client.rpc("Jobs/ListNodes", jobs_pb2.ListNodesRequest(), jobs_pb2.ListNodesResponse)
         return {node.name: node for node in answer.nodes}
@@ -278,11 +292,16 @@ class Rig(Cluster):
         """What the workers still have."""
         return [str(path) for state in self.folder.glob("worker-*/ranks") for path in state.glob("*/*/*")]
 
-    def figure(self, name, seconds):
-        self.figures[name] = seconds
+    def figure(self, name, value, unit="s"):
+        """Of several of one name the largest counts."""
+        self.figures[name] = max((value, unit), self.figures.get(name, (0, unit)))
 
-    def worst(self, name, seconds):
-        self.figures[name] = max(seconds, self.figures.get(name, 0))
+    def end(self, *jobs, lossy=False):
+        """Cancels them, and looks whether all is clean."""
+        for job in jobs:
+            self.client.cancel(job)
+            self.wait(job, "CANCELLED")
+        self.check_clean(lossy)
 
     def check_clean(self, lossy=False):
         """After the last job: nothing is left anywhere, and everything that was said is there. `lossy`: any rank may have
@@ -320,6 +339,6 @@ class Rig(Cluster):
         self.strikes.rmdir()
         if self.clocks:
             shutil.rmtree(self.clocks)
-        for name, seconds in self.figures.items():
-            print(f"FIGURE {name}: {seconds:.2f} s at time scale {SCALE:g}", flush=True)
+        for name, (value, unit) in self.figures.items():
+            print(f"FIGURE {name}: {value:.2f} {unit} at time scale {SCALE:g}", flush=True)
         return left

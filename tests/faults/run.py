@@ -52,10 +52,10 @@ def main():
             if code != 0:
                 failed.append(name)
                 print(output, flush=True)
-            for figure, value in re.findall(r"^FIGURE (.*): ([0-9.]+) s", output, re.MULTILINE):
-                figures[figure] = max(float(value), figures.get(figure, 0))
-    for figure, value in sorted(figures.items()):
-        print(f"FIGURE {figure}: {value:.2f} s")
+            for figure, value, unit in re.findall(r"FIGURE (.*): ([0-9.]+) (s|steps) at time scale", output):
+                figures[figure] = max((float(value), unit), figures.get(figure, (0, unit)))
+    for figure, (value, unit) in sorted(figures.items()):
+        print(f"FIGURE {figure}: {value:g} {unit}")
     print(f"{len(names)} tests, {len(failed)} failed, {time.monotonic() - start:.0f} s")
     return 1 if failed or not names else 0
 

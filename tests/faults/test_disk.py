@@ -1,37 +1,18 @@
 """Disks that are really full: small file systems under the folders of the coordinator, of a worker and of a run. Mounts are
 in a mount namespace of our own; skipped, with the reason, where none can be made. Logs: tests/e2e/test_health.py."""
 import contextlib
-import ctypes
-import os
 import subprocess
 import time
 import unittest
 import uuid
 
+import namespaces
 from rig import BIN, LEASE, Rig, failure_name, job_id, spec, state_name, wait_until
 
-CLONE_NEWNS = 0x00020000
 LONG = "started run:20"
-problem = "enter() was not called"
 
 
-def enter():
-    """Before there are threads: they would stay where they are."""
-    global problem
-    problem = None
-    if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS) != 0:
-        problem = f"no mount namespace: {os.strerror(ctypes.get_errno())}"
-        return
-    done = subprocess.run(["mount", "--make-rprivate", "/"], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        problem = f"no mounts of our own: {done.stderr.strip()}"
-
-
-class DiskTest(unittest.TestCase):
-    def setUp(self):
-        if problem:
-            self.skipTest(problem)
-
+class DiskTest(namespaces.OwnNamespaces):
     @contextlib.contextmanager
     def disk(self, folder, size):
         """A file system of that size, until the end."""
@@ -67,9 +48,7 @@ class StoreTest(DiskTest):
             rig.restart_coordinator()
             rig.start_worker("a")
             rig.wait_node("a", "READY")
-            job = rig.client.submit(rig.fake(LONG))
-            rig.wait(job, "RUNNING")
-            before = rig.rank_processes()
+            job, before = rig.run(rig.fake(LONG))
             filler = self.fill(data)
             request = str(uuid.uuid4())
 
@@ -101,13 +80,8 @@ class StoreTest(DiskTest):
             self.assertEqual(rig.client.submit(rig.fake(LONG), request), second)
             step = rig.client.until_answered(lambda: rig.client.get(job)).progress.step
             wait_until(lambda: rig.client.get(job).progress.step > step, "steps are told of again")
-            view = rig.wait(job, "RUNNING")
-            self.assertEqual((view.epoch, view.restarts, view.node_restarts), (1, 0, 0))
-            self.assertEqual(rig.rank_processes(), before)
-            for one in (second, job):
-                rig.client.cancel(one)
-                rig.wait(one, "CANCELLED")
-            rig.check_clean()
+            rig.check_untouched(job, before)
+            rig.end(second, job)
 
 
 class WorkerTest(DiskTest):
@@ -177,5 +151,5 @@ class CheckpointTest(DiskTest):
 
 
 if __name__ == "__main__":
-    enter()
+    namespaces.enter(namespaces.MOUNTS, ["mount", "--make-rprivate", "/"])
     unittest.main()

@@ -29,39 +29,28 @@ class SilenceTest(unittest.TestCase):
             rig.proxies[silent].set("pass")
             rig.wait_node(silent, "READY")
             wait_until(lambda: len(rig.rank_processes()) == 2, "the silent host's process is gone")
-            rig.client.cancel(job)
-            rig.wait(job, "CANCELLED")
-            rig.check_clean()
+            rig.end(job)
 
     def test_a_line_that_breaks_and_comes_back_at_once(self):
         with Rig(workers={"a": 1}, proxied=("a",)) as rig:
-            job = rig.client.submit(rig.fake(LONG))
-            rig.wait(job, "RUNNING")
-            before = rig.rank_processes()
+            job, before = rig.run(rig.fake(LONG))
             for _ in range(6):
                 rig.proxies["a"].reset()
                 time.sleep(HEARTBEAT / 2)
             rig.wait_node("a", "READY")
-            view = rig.wait(job, "RUNNING")
-            self.assertEqual((view.epoch, view.node_restarts, rig.rank_processes()), (1, 0, before))
-            rig.client.cancel(job)
-            rig.wait(job, "CANCELLED")
-            rig.check_clean()
+            rig.check_untouched(job, before)
+            rig.end(job)
 
     def test_silence_shorter_than_the_lease(self):
         with Rig(workers={"a": 1}, proxied=("a",)) as rig:
-            job = rig.client.submit(rig.fake(LONG))
-            rig.wait(job, "RUNNING")
+            job, before = rig.run(rig.fake(LONG))
             for mode in ("hold", "hold_up", "hold_down"):
                 rig.proxies["a"].set(mode)
                 time.sleep(0.6 * LEASE)
                 rig.proxies["a"].set("pass")
                 rig.wait_node("a", "READY")
-            view = rig.wait(job, "RUNNING")
-            self.assertEqual((view.epoch, view.node_restarts), (1, 0))
-            rig.client.cancel(job)
-            rig.wait(job, "CANCELLED")
-            rig.check_clean()
+            rig.check_untouched(job, before)
+            rig.end(job)
 
 
 class StartUnderWayTest(unittest.TestCase):

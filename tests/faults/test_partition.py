@@ -5,32 +5,25 @@ import json
 import time
 import unittest
 
+import namespaces
 import network
 from rig import HEARTBEAT, LEASE, PATIENCE, Rig, spec, state_name, wait_until
 
 LONG = "started run:20"
 
 
-class NetTest(unittest.TestCase):
-    def setUp(self):
-        if network.why_not():
-            self.skipTest(network.why_not())
-
+class NetTest(namespaces.OwnNamespaces):
     @contextlib.contextmanager
     def cluster(self, *workers, **options):
         with network.Net("c", *workers) as net, Rig(workers={name: 1 for name in workers}, net=net, **options) as rig:
             yield rig
 
-    def end(self, rig, *jobs, lossy=False):
-        for job in jobs:
-            rig.client.cancel(job)
-            rig.wait(job, "CANCELLED")
-        rig.check_clean(lossy)
-
-    def check_untouched(self, rig, job, processes):
-        view = rig.wait(job, "RUNNING")
-        self.assertEqual((view.epoch, view.restarts, view.node_restarts), (1, 0, 0))
-        self.assertEqual(rig.rank_processes(), processes)
+    def nobody_is_lost(self, rig, seconds):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            for node in rig.nodes().values():
+                self.assertNotEqual(node.State.Name(node.state), "LOST", f"{end - time.monotonic():.1f} s before the end")
+            time.sleep(0.05)
 
     def heard_again(self, rig, job):
         """Seconds until a step is known that was made after now; what is said is in the coordinator's store by then."""
@@ -48,9 +41,7 @@ class NetTest(unittest.TestCase):
 class CableTest(NetTest):
     def test_out_for_less_than_a_lease(self):
         with self.cluster("a") as rig:
-            job = rig.client.submit(rig.fake(LONG))
-            rig.wait(job, "RUNNING")
-            before = rig.rank_processes()
+            job, before = rig.run(rig.fake(LONG))
             for name, out, back in (("a", rig.net.unplug, rig.net.plug), ("c", rig.net.unplug, rig.net.plug),
                                     ("a", lambda name: rig.net.interface(name, "down"), lambda name: rig.net.interface(name, "up"))):
                 with self.subTest(name):
@@ -58,9 +49,9 @@ class CableTest(NetTest):
                     time.sleep(0.7 * LEASE)
                     back(name)
                     rig.wait_node("a", "READY")
-                    rig.worst("a step is told of after 0.7 leases without a cable", self.heard_again(rig, job))
-                    self.check_untouched(rig, job, before)
-            self.end(rig, job)
+                    rig.figure("a step is told of after 0.7 leases without a cable", self.heard_again(rig, job))
+                    rig.check_untouched(job, before)
+            rig.end(job)
 
     def test_out_for_longer_and_nothing_of_the_old_epoch_counts(self):
         """Ranks that train: cut off from the coordinator they go on, and save, and ask in vain whether they may publish."""
@@ -83,7 +74,7 @@ class CableTest(NetTest):
             end = rig.wait(job, "SUCCEEDED", timeout=90)
             lost = end.goodput.lost_steps
             self.assertLessEqual(lost, 2 * every, "more than what no save had, and a save under way")
-            print(f"steps lost with the machine, at a save every {every}: {lost}", flush=True)
+            rig.figure(f"lost with a machine, at a save every {every}", lost, "steps")
             wait_until(lambda: not old & set(rig.rank_processes()), "the old rank is gone")
             self.assertEqual((end.epoch, end.restarts, end.node_restarts), (2, 0, 1))
             name = job.rpartition("/")[2]
@@ -99,24 +90,16 @@ class HalfOpenTest(NetTest):
 
     def test_forgotten_on_the_way(self):
         with self.cluster("a", "b") as rig:
-            job = rig.client.submit(rig.fake(LONG, devices=2))
-            rig.wait(job, "RUNNING")
-            before = rig.rank_processes()
+            job, before = rig.run(rig.fake(LONG, devices=2))
             for name in ("a", "b"):
                 rig.net.forget(name)
-            start, worst = time.monotonic(), "READY"
-            while time.monotonic() < start + 2 * LEASE:
-                for node in rig.nodes().values():
-                    self.assertNotEqual(node.State.Name(node.state), "LOST", f"{time.monotonic() - start:.1f} s")
-                time.sleep(0.05)
-            self.check_untouched(rig, job, before)
-            self.end(rig, job)
+            self.nobody_is_lost(rig, 2 * LEASE)
+            rig.check_untouched(job, before)
+            rig.end(job)
 
     def test_a_coordinator_whose_machine_is_gone_and_back(self):
         with self.cluster("a") as rig:
-            job = rig.client.submit(rig.fake(LONG))
-            rig.wait(job, "RUNNING")
-            before = rig.rank_processes()
+            job, before = rig.run(rig.fake(LONG))
             rig.net.isolate("c")
             rig.coordinator.kill()
             rig.net.vanish("c")
@@ -129,8 +112,8 @@ class HalfOpenTest(NetTest):
             rig.figure("a worker is back after the coordinator's machine was started again", time.monotonic() - start)
             self.assertLess(time.monotonic() - start, LEASE)
             rig.figure("a step is told of after that", self.heard_again(rig, job))
-            self.check_untouched(rig, job, before)
-            self.end(rig, job)
+            rig.check_untouched(job, before)
+            rig.end(job)
 
     def test_a_worker_whose_machine_is_gone_and_back(self):
         """Before its lease is over. The end of its rank, which nobody saw, is the machine's fault."""
@@ -150,7 +133,7 @@ class HalfOpenTest(NetTest):
             rig.figure("a job runs again on a machine that was started again", time.monotonic() - gone)
             view = rig.client.get(job)
             self.assertEqual((view.restarts, view.node_restarts), (0, 1))
-            self.end(rig, job, lossy=True)
+            rig.end(job, lossy=True)
 
 
 class PartitionTest(NetTest):
@@ -168,14 +151,12 @@ class PartitionTest(NetTest):
                 rig.net.heal()
                 rig.wait_node(node, "READY")
                 wait_until(lambda: len(rig.rank_processes()) == 1, "the old process is gone")
-                self.end(rig, job, lossy=True)
+                rig.end(job, lossy=True)
 
     def test_a_coordinator_that_nobody_reaches(self):
         """Ranks go on, for as long as it takes; then their epoch is over, as nobody heard of it."""
         with self.cluster("a", "b") as rig:
-            job = rig.client.submit(rig.fake(LONG, devices=2))
-            rig.wait(job, "RUNNING")
-            before = rig.rank_processes()
+            job, before = rig.run(rig.fake(LONG, devices=2))
             for name in ("a", "b"):
                 rig.net.part("c", name)
             for name in ("a", "b"):
@@ -188,7 +169,7 @@ class PartitionTest(NetTest):
             rig.figure("a job runs again after the coordinator was alone for two leases", time.monotonic() - healed)
             self.assertEqual((view.restarts, view.node_restarts), (0, 1))
             self.assertFalse(set(before) & set(rig.rank_processes()))
-            self.end(rig, job, lossy=True)
+            rig.end(job, lossy=True)
 
     def test_ranks_that_do_not_reach_each_other(self):
         """The daemons see the coordinator. Who pays is not the job, and it goes on when the network does."""
@@ -202,7 +183,7 @@ class PartitionTest(NetTest):
                 for one in cuts:
                     rig.net.cut(*one)
                 wait_until(lambda: state_name(rig.client.get(job)) != "RUNNING", "it is noticed", pause=0.02)
-                rig.worst("ranks that do not reach each other are noticed, at hang_seconds 3", time.monotonic() - cut)
+                rig.figure("ranks that do not reach each other are noticed, at hang_seconds 3", time.monotonic() - cut)
                 time.sleep(LEASE)
                 rig.net.heal()
                 step = rig.client.get(job).progress.step
@@ -210,24 +191,18 @@ class PartitionTest(NetTest):
                 view = rig.client.get(job)
                 self.assertEqual(view.restarts, 0, [condition.message for condition in view.conditions])
                 self.assertGreaterEqual(view.node_restarts, 1)
-                self.end(rig, job)
+                rig.end(job)
 
     def test_a_slow_and_lossy_network(self):
         with self.cluster("a", "b", rank_program="telar-rank") as rig:
             rig.net.slow_down(0.02, 0.02, 0.02)
-            job = rig.client.submit(spec(rig.text, steps=100_000, checkpoint=dict(every_steps=10)))
-            rig.wait(job, "RUNNING")
-            step, end = 0, time.monotonic() + 2 * LEASE
-            while time.monotonic() < end:
-                for node in rig.nodes().values():
-                    self.assertNotEqual(node.State.Name(node.state), "LOST")
-                time.sleep(0.05)
+            job, before = rig.run(spec(rig.text, steps=100_000, checkpoint=dict(every_steps=10)))
+            self.nobody_is_lost(rig, 2 * LEASE)
             wait_until(lambda: rig.client.get(job).progress.step > 10, "it trains")
-            view = rig.client.get(job)
-            self.assertEqual((view.epoch, view.restarts, view.node_restarts), (1, 0, 0))
-            self.end(rig, job)
+            rig.check_untouched(job, before)
+            rig.end(job)
 
 
 if __name__ == "__main__":
-    network.enter()
+    namespaces.enter(namespaces.NETWORK, *network.NEEDS)
     unittest.main()

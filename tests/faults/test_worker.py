@@ -57,21 +57,15 @@ class StepTest(unittest.TestCase):
 class LeaseTest(unittest.TestCase):
     def test_killed_and_back_within_the_lease(self):
         with Rig(workers={"a": 1, "b": 1}) as rig:
-            job = rig.client.submit(rig.fake(LONG, devices=2))
-            rig.wait(job, "RUNNING")
-            before = rig.rank_processes()
+            job, before = rig.run(rig.fake(LONG, devices=2))
             rig.workers["b"].kill()
             time.sleep(HEARTBEAT)
             self.assertEqual(rig.rank_processes(), before)
             rig.restart_worker("b")
             rig.wait_node("b", "READY")
             time.sleep(2 * HEARTBEAT)
-            self.assertEqual(rig.rank_processes(), before)
-            view = rig.wait(job, "RUNNING")
-            self.assertEqual((view.epoch, view.restarts, view.node_restarts), (1, 0, 0))
-            rig.client.cancel(job)
-            rig.wait(job, "CANCELLED")
-            rig.check_clean()
+            rig.check_untouched(job, before)
+            rig.end(job)
 
     def test_killed_and_back_after_the_lease(self):
         with Rig(workers={"a": 1, "b": 1}) as rig:
@@ -93,10 +87,7 @@ class LeaseTest(unittest.TestCase):
             placed = rig.wait(second, "RUNNING").placement[0]
             self.assertEqual(placed.node, node)
             self.assertEqual(len(rig.rank_processes()), 2)
-            for one in (job, second):
-                rig.client.cancel(one)
-                rig.wait(one, "CANCELLED")
-            rig.check_clean()
+            rig.end(job, second)
 
     def test_processes_that_die_are_seen_at_once(self):
         with Rig(workers={"a": 1, "b": 1}) as rig:
@@ -110,27 +101,19 @@ class LeaseTest(unittest.TestCase):
             rig.wait_epoch(job, 2)
             rig.figure("the gang runs again", time.monotonic() - killed)
             self.assertEqual(len(rig.rank_processes()), 2)
-            rig.client.cancel(job)
-            rig.wait(job, "CANCELLED")
-            rig.check_clean()
+            rig.end(job)
 
     def test_a_coordinator_that_is_away_for_longer_than_the_lease(self):
         with Rig(workers={"a": 1}) as rig:
-            job = rig.client.submit(rig.fake(LONG))
-            rig.wait(job, "RUNNING")
-            before = rig.rank_processes()
+            job, before = rig.run(rig.fake(LONG))
             rig.coordinator.kill()
             time.sleep(1.5 * LEASE)
             self.assertEqual(rig.rank_processes(), before)
             rig.restart_coordinator()
             rig.wait_node("a", "READY")
             time.sleep(1.2 * LEASE)
-            view = rig.wait(job, "RUNNING")
-            self.assertEqual((view.epoch, view.restarts, view.node_restarts), (1, 0, 0))
-            self.assertEqual(rig.rank_processes(), before)
-            rig.client.cancel(job)
-            rig.wait(job, "CANCELLED")
-            rig.check_clean()
+            rig.check_untouched(job, before)
+            rig.end(job)
 
 
 if __name__ == "__main__":

@@ -20,9 +20,9 @@
 
 #include "absl/status/status.h"
 #include "common/clock.h"
+#include "common/line.h"
 #include "worker/agent/coordinator_link.h"
 #include "worker/agent/flight_reporter.h"
-#include "worker/agent/line.h"
 #include "worker/agent/probe.h"
 #include "worker/agent/rank_table.h"
 
@@ -80,7 +80,7 @@ class Agent {
   metrics::DeviceMetrics device_metrics_;
   metrics::RankMetrics rank_metrics_;
   PaceBook paces_{&clock_};
-  Line line_;
+  Line<v1::Cluster> line_;
   std::unique_ptr<CoordinatorLink> link_;
   std::unique_ptr<Shipper> shipper_;
   std::unique_ptr<FlightReporter> flights_;

@@ -1,12 +1,12 @@
 #include "worker/agent/coordinator_link.h"
 
 #include <algorithm>
-#include <optional>
 
 #include <google/protobuf/util/time_util.h>
 #include <spdlog/spdlog.h>
 
 #include "absl/strings/numbers.h"
+#include "common/call_deadline.h"
 #include "common/channel.h"
 #include "common/errors.h"
 
@@ -38,7 +38,8 @@ std::vector<v1::DeviceHealth> steady(std::vector<v1::DeviceHealth> health) {
 
 }  // namespace
 
-CoordinatorLink::CoordinatorLink(Line* line, v1::RegisterNodeRequest self, metrics::DaemonMetrics* metrics, Told told)
+CoordinatorLink::CoordinatorLink(Line<v1::Cluster>* line, v1::RegisterNodeRequest self, metrics::DaemonMetrics* metrics,
+                                 Told told)
     : line_(line), self_(std::move(self)), metrics_(metrics), told_(std::move(told)) {}
 
 CoordinatorLink::~CoordinatorLink() {
@@ -92,16 +93,20 @@ void CoordinatorLink::run() {
 
 bool CoordinatorLink::register_node() {
   grpc::ClientContext context;
+  milliseconds longest;
   {
     // The first failure is reported at once. Later a call has to wait for the connection: between calls nobody polls,
     // and gRPC notices that the coordinator is back only every 5 s, which may take longer than the lease.
     const std::lock_guard lock(mutex_);
     context.set_wait_for_ready(attempted_);
+    longest = std::clamp(silence_, kLeastDeadline, kMostDeadline);
   }
+  const CallDeadline deadline(context, longest);
   set_call(&context);
   v1::RegisterNodeResponse response;
-  const grpc::Status status = ask_to_register(context, response);
+  const grpc::Status status = deadline.told(line_->stub()->RegisterNode(&context, self_, &response));
   set_call(nullptr);
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) line_->renew();
   if (reason(from_grpc(status)) == "REVOKED") told_.on_revoked();
   const std::lock_guard lock(mutex_);
   if (status.ok()) {
@@ -118,27 +123,6 @@ bool CoordinatorLink::register_node() {
   silence_ = std::max(lease / 2, interval_ * 3 / 2);
   registration_ = response.registration();
   return true;
-}
-
-// The deadline is ours: gRPC sleeps until the next of its own on Abseil's condition variables, which wait for a time of
-// the wall's clock, and sleeps an hour longer when that is set back by one meanwhile.
-grpc::Status CoordinatorLink::ask_to_register(grpc::ClientContext& context, v1::RegisterNodeResponse& response) {
-  const std::shared_ptr<v1::Cluster::Stub> stub = line_->stub();
-  std::optional<grpc::Status> answer;
-  stub->async()->RegisterNode(&context, &self_, &response, [&](const grpc::Status& status) {
-    const std::lock_guard lock(mutex_);
-    answer = status;
-    wake_.notify_all();
-  });
-  std::unique_lock lock(mutex_);
-  const milliseconds longest = std::clamp(silence_, kLeastDeadline, kMostDeadline);
-  if (!wake_.wait_for(lock, longest, [&] { return answer.has_value(); })) {
-    line_->renew();
-    context.TryCancel();
-    wake_.wait(lock, [&] { return answer.has_value(); });
-    if (!answer->ok()) return {grpc::StatusCode::DEADLINE_EXCEEDED, "no answer"};
-  }
-  return *answer;
 }
 
 void CoordinatorLink::take_refusal(const grpc::Status& status) {

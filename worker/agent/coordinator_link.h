@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "common/line.h"
 #include "telar/v1/cluster.grpc.pb.h"
-#include "worker/agent/line.h"
 #include "worker/metrics/daemon_metrics.h"
 
 namespace telar::agent {
@@ -41,7 +41,7 @@ class CoordinatorLink {
 
   // `line` is renewed when the coordinator is silent on it for half of its lease: then there is time to register again.
   // `self` is sent at each registration. `line` and `metrics` must outlive this.
-  CoordinatorLink(Line* line, v1::RegisterNodeRequest self, metrics::DaemonMetrics* metrics, Told told);
+  CoordinatorLink(Line<v1::Cluster>* line, v1::RegisterNodeRequest self, metrics::DaemonMetrics* metrics, Told told);
   ~CoordinatorLink();  // Hangs up at once.
   CoordinatorLink(const CoordinatorLink&) = delete;
   CoordinatorLink& operator=(const CoordinatorLink&) = delete;
@@ -59,7 +59,6 @@ class CoordinatorLink {
 
   void run();
   bool register_node();
-  grpc::Status ask_to_register(grpc::ClientContext& context, v1::RegisterNodeResponse& response);
   void converse();  // One heartbeat stream, until it breaks.
   void read(Stream& stream, grpc::ClientContext& context);
   bool over_by_itself();
@@ -71,7 +70,7 @@ class CoordinatorLink {
   bool wait_unless_stopping(std::chrono::milliseconds time);
   void set_call(grpc::ClientContext* context);
 
-  Line* const line_;
+  Line<v1::Cluster>* const line_;
   const v1::RegisterNodeRequest self_;
   metrics::DaemonMetrics* const metrics_;
   const Told told_;

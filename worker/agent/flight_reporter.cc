@@ -11,6 +11,7 @@
 #include <spdlog/spdlog.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/call_deadline.h"
 #include "worker/agent/process.h"
 #include "worker/flight/reader.h"
 
@@ -104,7 +105,7 @@ v1::FlightRecord make_flight_record(const RankDir& directory) {
   return record;
 }
 
-FlightReporter::FlightReporter(const Line* line, std::string node)
+FlightReporter::FlightReporter(const Line<v1::Cluster>* line, std::string node)
     : line_(line), node_(std::move(node)), thread_([this] { run(); }) {}
 
 FlightReporter::~FlightReporter() {
@@ -144,14 +145,14 @@ void FlightReporter::report(const RankKey& key, const RankDir& directory) {
   request.set_rank(key.rank);
   *request.mutable_record() = make_flight_record(directory);
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kReportDeadline);
+  const CallDeadline deadline(context, kReportDeadline);
   {
     const std::lock_guard lock(mutex_);
     if (stopping_) return;
     in_flight_ = &context;
   }
   v1::ReportFlightResponse response;
-  const grpc::Status status = line_->stub()->ReportFlight(&context, request, &response);
+  const grpc::Status status = deadline.told(line_->stub()->ReportFlight(&context, request, &response));
   const std::lock_guard lock(mutex_);
   in_flight_ = nullptr;
   if (status.ok()) {

@@ -8,8 +8,8 @@
 #include <string>
 #include <thread>
 
+#include "common/line.h"
 #include "telar/v1/cluster.grpc.pb.h"
-#include "worker/agent/line.h"
 #include "worker/agent/rank_dir.h"
 
 namespace telar::agent {
@@ -22,8 +22,8 @@ v1::FlightRecord make_flight_record(const RankDir& directory);
 // next answer to a heartbeat for as long as it holds.
 class FlightReporter {
  public:
-  FlightReporter(const Line* line, std::string node);  // `line` must outlive it.
-  ~FlightReporter();                                   // At once, also in the middle of a call.
+  FlightReporter(const Line<v1::Cluster>* line, std::string node);  // `line` must outlive it.
+  ~FlightReporter();                                                // At once, also in the middle of a call.
   FlightReporter(const FlightReporter&) = delete;
   FlightReporter& operator=(const FlightReporter&) = delete;
 
@@ -33,7 +33,7 @@ class FlightReporter {
   void run();
   void report(const RankKey& key, const RankDir& directory);
 
-  const Line* const line_;
+  const Line<v1::Cluster>* const line_;
   const std::string node_;
   std::mutex mutex_;  // Guards all below but the thread.
   std::condition_variable wake_;

@@ -6,6 +6,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include "common/call_deadline.h"
+
 namespace telar::agent {
 namespace {
 
@@ -41,7 +43,7 @@ struct Shipper::Rank {
   Steady::time_point paused_until, remembered;
 };
 
-Shipper::Shipper(const Line* line, std::string node, ShipperConfig config, metrics::RankMetrics* metrics,
+Shipper::Shipper(const Line<v1::Cluster>* line, std::string node, ShipperConfig config, metrics::RankMetrics* metrics,
                  metrics::DaemonMetrics* daemon_metrics, std::function<void()> on_shipped)
     : line_(line),
       node_(std::move(node)),
@@ -241,13 +243,13 @@ template <typename Request, typename Response>
 grpc::Status Shipper::call(grpc::Status (v1::Cluster::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
                            const Request& request, Response* response) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kDeadline);
+  const CallDeadline deadline(context, kDeadline);
   {
     const std::lock_guard lock(mutex_);
     if (stopping_) return grpc::Status::CANCELLED;
     in_flight_ = &context;
   }
-  const grpc::Status status = (*line_->stub().*method)(&context, request, response);
+  const grpc::Status status = deadline.told((*line_->stub().*method)(&context, request, response));
   const std::lock_guard lock(mutex_);
   in_flight_ = nullptr;
   return status;

@@ -15,9 +15,9 @@
 #include <string>
 #include <thread>
 
+#include "common/line.h"
 #include "telar/v1/cluster.grpc.pb.h"
 #include "worker/agent/event_file.h"
-#include "worker/agent/line.h"
 #include "worker/agent/log_limit.h"
 #include "worker/agent/pace_book.h"
 #include "worker/agent/rank_dir.h"
@@ -36,7 +36,7 @@ struct ShipperConfig {
 class Shipper {
  public:
   // `on_shipped` is called from the thread when shipped() of some rank has become true.
-  Shipper(const Line* line, std::string node, ShipperConfig config, metrics::RankMetrics* metrics,
+  Shipper(const Line<v1::Cluster>* line, std::string node, ShipperConfig config, metrics::RankMetrics* metrics,
           metrics::DaemonMetrics* daemon_metrics, std::function<void()> on_shipped);
   ~Shipper();  // Ends at once, also in the middle of a call; the next daemon goes on from there.
   Shipper(const Shipper&) = delete;
@@ -68,7 +68,7 @@ class Shipper {
   grpc::Status call(grpc::Status (v1::Cluster::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
                     const Request& request, Response* response);
 
-  const Line* const line_;
+  const Line<v1::Cluster>* const line_;
   const std::string node_;
   const ShipperConfig config_;
   metrics::RankMetrics* const metrics_;

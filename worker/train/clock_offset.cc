@@ -4,8 +4,9 @@
 #include <memory>
 #include <vector>
 
-#include "common/channel.h"
+#include "common/call_deadline.h"
 #include "common/errors.h"
+#include "common/line.h"
 #include "telar/v1/cluster.grpc.pb.h"
 
 namespace telar::train {
@@ -15,8 +16,7 @@ constexpr int kExchanges = 8;
 
 class CoordinatorClock final : public ReferenceClock {
  public:
-  explicit CoordinatorClock(const v1::RankPlan& plan)
-      : stub_(v1::Rendezvous::NewStub(dial(plan.rendezvous_address()))) {
+  explicit CoordinatorClock(const v1::RankPlan& plan) : line_(plan.rendezvous_address()) {
     request_.set_job(plan.job());
     request_.set_epoch(plan.epoch());
   }
@@ -24,16 +24,17 @@ class CoordinatorClock final : public ReferenceClock {
   absl::StatusOr<Answer> ask(std::chrono::milliseconds timeout) override {
     grpc::ClientContext context;
     context.set_wait_for_ready(true);
-    context.set_deadline(std::chrono::system_clock::now() + timeout);
+    const CallDeadline deadline(context, timeout);
     v1::ReadClockResponse response;
-    const grpc::Status status = stub_->ReadClock(&context, request_, &response);
+    const grpc::Status status = deadline.told(line_.stub()->ReadClock(&context, request_, &response));
+    line_.renew_unless_answered(status);
     if (!status.ok()) return from_grpc(status);
     return Answer{response.clock(), response.received_seconds(), response.replied_seconds()};
   }
 
  private:
   v1::ReadClockRequest request_;
-  const std::unique_ptr<v1::Rendezvous::Stub> stub_;
+  Line<v1::Rendezvous> line_;
 };
 
 }  // namespace

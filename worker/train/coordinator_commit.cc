@@ -4,8 +4,9 @@
 
 #include <utility>
 
-#include "common/channel.h"
+#include "common/call_deadline.h"
 #include "common/errors.h"
+#include "common/line.h"
 #include "telar/v1/cluster.grpc.pb.h"
 
 namespace telar::train {
@@ -14,7 +15,7 @@ namespace {
 constexpr std::chrono::seconds kCall{10};  // One try.
 constexpr std::chrono::minutes kPatienceForLast{2};
 
-using Stub = v1::Checkpoints::Stub;
+using CheckpointsLine = Line<v1::Checkpoints>;
 
 // What the coordinator's door says of this node, such as that it is revoked, is a no like any other. Without a reason
 // it is the coordinator that may not write, which somebody will mend.
@@ -24,30 +25,37 @@ absl::Status told(const grpc::Status& answer) {
   return barred ? absl::FailedPreconditionError(status.message()) : status;
 }
 
+// One call. `rpc` makes it.
+template <typename Rpc>
+absl::Status ask(CheckpointsLine& line, Rpc rpc) {
+  grpc::ClientContext context;
+  const CallDeadline deadline(context, kCall);
+  const grpc::Status answer = deadline.told(rpc(*line.stub(), &context));
+  line.renew_unless_answered(answer);
+  return told(answer);
+}
+
 }  // namespace
 
 std::unique_ptr<checkpoint::PatientCommitter> dial_committer(const v1::RankPlan& plan) {
-  const auto stub = std::shared_ptr<Stub>(v1::Checkpoints::NewStub(dial(plan.rendezvous_address())));
+  const auto line = std::make_shared<CheckpointsLine>(plan.rendezvous_address());  // Of both functions below.
   checkpoint::PatientCommitter::Service service;
-  service.commit = [stub, job = plan.job()](const checkpoint::Decision& wanted) {
+  service.commit = [line, job = plan.job()](const checkpoint::Decision& wanted) {
     v1::CommitCheckpointRequest request;
     request.set_job(job);
     request.set_epoch(wanted.attempt);
     request.set_step(wanted.step);
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + kCall);
     v1::CommitCheckpointResponse response;
-    return told(stub->CommitCheckpoint(&context, request, &response));
+    return ask(*line, [&](auto& stub, auto* context) { return stub.CommitCheckpoint(context, request, &response); });
   };
-  service.last = [stub, job = plan.job(),
+  service.last = [line, job = plan.job(),
                   epoch = plan.epoch()]() -> absl::StatusOr<std::optional<checkpoint::Decision>> {
     v1::LastCommitRequest request;
     request.set_job(job);
     request.set_epoch(epoch);
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + kCall);
     v1::LastCommitResponse response;
-    const absl::Status status = told(stub->LastCommit(&context, request, &response));
+    const absl::Status status =
+        ask(*line, [&](auto& stub, auto* context) { return stub.LastCommit(context, request, &response); });
     if (!status.ok()) return status;
     if (!response.any()) return std::nullopt;
     return checkpoint::Decision{response.step(), response.epoch()};

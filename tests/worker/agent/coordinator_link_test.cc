@@ -43,7 +43,7 @@ class CoordinatorLinkTest : public testing::Test {
   }
 
   fakes::FakeCoordinator fake_;
-  Line line_{fake_.address()};
+  Line<v1::Cluster> line_{fake_.address()};
   prometheus::Registry registry_;
   metrics::DaemonMetrics metrics_{registry_, "1", "a"};
   std::atomic<uint64_t> obeyed_{0};  // Version of the newest answer that was handed on.
