@@ -8,6 +8,7 @@
 #include "worker/backend/cuda/cuda.h"
 #include "worker/backend/cuda/cuda_kernels.h"
 #include "worker/backend/cuda/launches.h"
+#include "worker/backend/cuda/marks.h"
 #include "worker/backend/cuda/memory_ops.h"
 #include "worker/backend/cuda/nccl_communicator.h"
 #include "worker/backend/cuda/nccl_watchdog.h"
@@ -269,6 +270,11 @@ class CudaDevice final : public Device {
     status = to_status(cudaGraphUpload(ready, handle_of(origin)), "cudaGraphUpload");
     if (!status.ok()) return status;
     return graph;
+  }
+
+  absl::StatusOr<std::unique_ptr<Marks>> create_marks(uint32_t slots) override {
+    if (absl::Status status = select(); !status.ok()) return status;
+    return create_cuda_marks(slots);
   }
 
   absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> create_communicators(
