@@ -1,7 +1,9 @@
-// The CPU backend's device behind a wrapper that counts, and that can capture graphs as a GPU does.
+// The CPU backend's device behind a wrapper that counts, and that can capture graphs and fail by itself as a GPU does.
 #pragma once
 
 #include <atomic>
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -30,7 +32,11 @@ class FakeDevice final : public backend::Device {
   explicit FakeDevice(std::unique_ptr<backend::Device> inner, bool has_graphs = false)
       : inner_(std::move(inner)), has_graphs_(has_graphs) {}
   Counts counts;
-  absl::Status refuse;  // What capture() returns, unless OK.
+  absl::Status refuse;                                           // What capture() returns, unless OK.
+  std::function<void(const backend::Marks::Mark&)> behind_mark;  // By the stream that has left it, if set.
+  bool has_marks = false;                                        // Set before executors are made.
+  // By an op: as if its kernel had gone wrong. From then on no mark is left, and whoever waits gets the error.
+  void break_down() { broken_.store(true); }
   // Done before each copy on a stream of that name, in its order; to make copies late. Set before the stream is made.
   std::map<std::string, std::function<absl::Status(backend::Stream&)>> before_copies;
 
@@ -80,6 +86,10 @@ class FakeDevice final : public backend::Device {
     if (!refuse.ok()) return refuse;
     return graph;
   }
+  absl::StatusOr<std::unique_ptr<backend::Marks>> create_marks(uint32_t slots) override {
+    if (!has_marks) return inner_->create_marks(slots);
+    return std::make_unique<FakeMarks>(*this, slots);
+  }
   backend::Kernels& kernels() override { return inner_->kernels(); }
   absl::StatusOr<std::vector<std::unique_ptr<backend::Communicator>>> create_communicators(
       backend::KeyValueStore& store, const backend::GangOptions& options,
@@ -116,7 +126,7 @@ class FakeDevice final : public backend::Device {
     FakeEvent(FakeDevice& device, std::unique_ptr<backend::Event> inner) : device_(device), inner_(std::move(inner)) {}
     absl::Status synchronize() override {
       ++device_.counts.synchronizations;
-      return inner_->synchronize();
+      return device_.unless_broken(inner_->synchronize());
     }
     backend::Event& inner() { return *inner_; }
 
@@ -147,7 +157,7 @@ class FakeDevice final : public backend::Device {
     }
     absl::Status synchronize() override {
       ++device_.counts.synchronizations;
-      return inner_->synchronize();
+      return device_.unless_broken(inner_->synchronize());
     }
 
    private:
@@ -164,9 +174,38 @@ class FakeDevice final : public backend::Device {
     std::unique_ptr<backend::Stream> inner_;  // Last: gone before what its work calls.
   };
 
+  class FakeMarks final : public backend::Marks {
+   public:
+    FakeMarks(FakeDevice& device, uint32_t slots) : device_(device), words_(slots) {}
+    void leave(backend::Stream& stream, std::span<const Mark> marks) override {
+      const Work& work = writes_.emplace_back([this, kept = std::vector(marks.begin(), marks.end())](backend::Stream&) {
+        for (const Mark& mark : kept) {
+          if (!device_.broken_.load()) words_[mark.slot].store(mark.value);
+        }
+        for (const Mark& mark : kept) {
+          if (device_.behind_mark) device_.behind_mark(mark);
+        }
+        return absl::OkStatus();
+      });
+      stream.submit(work);
+    }
+    uint32_t read(uint32_t slot) const override { return words_[slot].load(); }
+
+   private:
+    using Work = std::function<absl::Status(backend::Stream&)>;
+    FakeDevice& device_;
+    std::vector<std::atomic<uint32_t>> words_;
+    std::deque<Work> writes_;  // Streams borrow them.
+  };
+
+  absl::Status unless_broken(const absl::Status& status) const {
+    return broken_.load() ? absl::InternalError("CUDA error 700") : status;
+  }
+
   std::unique_ptr<backend::Device> inner_;
   const bool has_graphs_;
   FakeGraph* capturing_ = nullptr;
+  std::atomic<bool> broken_{false};
 };
 
 }  // namespace telar::fakes

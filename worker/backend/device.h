@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -48,6 +49,20 @@ class Graph {
   // In the stream's order, on as many streams as it was captured from. Errors latch in `stream`.
   virtual void launch(Stream& stream) = 0;
   virtual size_t nodes() const = 0;
+};
+
+// Words of the host's memory that streams write to as they get on, and that the host can read at any time: also when the
+// device has failed and answers nothing any more.
+class Marks {
+ public:
+  struct Mark {
+    uint32_t slot = 0;
+    uint32_t value = 0;
+  };
+  virtual ~Marks() = default;
+  // Writes when all work before it is done, and before any behind it begins; under capture as part of the graph.
+  virtual void leave(Stream& stream, std::span<const Mark> marks) = 0;
+  virtual uint32_t read(uint32_t slot) const = 0;  // 0 at first.
 };
 
 // RAII over memory aligned to 256 bytes, zeroed: of the device, or of the host where allocate_pinned() made it.
@@ -121,6 +136,9 @@ class Device {
   // were. UNIMPLEMENTED: this device has no graphs.
   virtual absl::StatusOr<std::unique_ptr<Graph>> capture(Stream& origin,
                                                          const std::function<absl::Status()>& issue) = 0;
+  // Words [0, slots), to go behind the streams. UNIMPLEMENTED: this device names the work that fails, or has no way to
+  // write them from its streams and graphs.
+  virtual absl::StatusOr<std::unique_ptr<Marks>> create_marks(uint32_t slots) = 0;
   virtual Kernels& kernels() = 0;
   // A communicator a group, in the order of `groups`. Blocks until all members of all of them are there. Every rank
   // lists the groups that it is in, in one order over all groups: then no rank waits for one that waits for it.

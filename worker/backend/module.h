@@ -15,7 +15,7 @@ struct ModuleTable {
   int abi;  // kModuleAbi of the headers it was built with.
   absl::StatusOr<std::unique_ptr<Device>> (*open)(const DeviceOptions&);
 };
-inline constexpr int kModuleAbi = 2;
+inline constexpr int kModuleAbi = 3;
 inline constexpr const char* kModuleSymbol = "telar_backend_module";
 
 // Loads libtelar_<name>.so from beside the running program or its lib/ folder, and opens a device. The module stays

@@ -20,6 +20,7 @@
 #include "worker/engine/gate.h"
 #include "worker/engine/op_listener.h"
 #include "worker/engine/plan.h"
+#include "worker/engine/run_marks.h"
 
 namespace telar::engine {
 
@@ -62,8 +63,9 @@ class Executor {
   virtual absl::Status submit_observed(RunObserver&) {
     return absl::FailedPreconditionError("only the lane executor lets its runs be observed");
   }
-  // Returns when all that was submitted is done: the first error, with the op's name in front. An error of the device
-  // itself may come without one: only the sequential executor knows which op was running.
+  // Returns when all that was submitted is done: the first error, with the op's name in front. Of an error of the
+  // device itself the sequential executor names the op, the lane executor those that may have been running
+  // (run_marks.h).
   virtual absl::Status wait() = 0;
   absl::Status run() {
     const absl::Status status = submit(), done = wait();  // Also after an error: nothing may be in flight.
@@ -75,6 +77,8 @@ class Executor {
   // Runs that ended and in which no op failed; on a device that takes work and does it later, runs that were enqueued.
   // When an event behind a run on origin() is reached, the run is in this number, or it failed.
   uint64_t good_runs() const { return good_runs_.load(std::memory_order_acquire); }
+  // The run in which the device itself failed, by count from 1; 0: it did not, or its run is not known. Behind wait().
+  virtual uint64_t failed_run() const { return 0; }
   // By OpId: device seconds of the last run that each op took. FAILED_PRECONDITION: this executor takes no times.
   virtual absl::StatusOr<std::vector<double>> op_seconds() {
     return absl::FailedPreconditionError("only the profiling executor times its ops");
@@ -129,6 +133,8 @@ absl::StatusOr<std::unique_ptr<Executor>> create_profiling_executor(const Progra
 
 struct LaneOptions {
   bool graphs = true;  // Where the device has them; TELAR_GRAPHS=0 in the environment turns them off everywhere.
+  // Of graphs, where the device can leave marks; TELAR_MARKS in the environment overrides it: 0 none, all.
+  MarkDensity marks = MarkDensity::kSome;
 };
 
 // A stream a lane, joined by the plan's events: what training runs on.

@@ -17,6 +17,14 @@ bool graphs_allowed() {
   return wanted == nullptr || std::string_view(wanted) != "0";
 }
 
+// As above.
+MarkDensity density_of(MarkDensity density) {
+  const char* wanted = std::getenv("TELAR_MARKS");
+  if (wanted == nullptr) return density;
+  if (std::string_view(wanted) == "0") return MarkDensity::kNone;
+  return std::string_view(wanted) == "all" ? MarkDensity::kAll : density;
+}
+
 // This thread is in a capture: ops that it runs are written down, not done.
 thread_local bool in_capture = false;
 
@@ -28,7 +36,9 @@ class LaneExecutor final : public Executor {
  public:
   LaneExecutor(const Program& program, const Plan& plan, backend::Device& device,
                std::vector<backend::Communicator*> groups, LaneOptions options)
-      : Executor(program, plan, device, std::move(groups)), graphs_(options.graphs && graphs_allowed()) {}
+      : Executor(program, plan, device, std::move(groups)),
+        graphs_(options.graphs && graphs_allowed()),
+        density_(density_of(options.marks)) {}
 
   absl::Status prepare() {
     absl::Status status = check_program();
@@ -37,6 +47,9 @@ class LaneExecutor final : public Executor {
     if (status.ok()) status = create_events(1, forks_);
     if (status.ok()) status = create_events(plan_.lanes.size(), joins_);
     if (!status.ok()) return status;
+    auto marks = RunMarks::create(program_, plan_, device_, density_);
+    if (!marks.ok()) return marks.status();
+    marks_ = *std::move(marks);
     recorder_.resize(plan_.events);
     for (OpId op = 0; op < program_.ops().size(); ++op) {
       work_.emplace_back([this, op](backend::Stream& stream) { return work(op, stream); });
@@ -65,12 +78,11 @@ class LaneExecutor final : public Executor {
     absl::Status status;
     for (const std::unique_ptr<backend::Stream>& stream : streams_) status.Update(stream->synchronize());
     // The first to fail is the cause; what the streams latched may be a consequence.
-    absl::Status cause = first_error();
-    if (!cause.ok() || status.ok()) return cause;
-    return absl::Status(status.code(), absl::StrCat("found behind the op that caused it, which only a run op by op can "
-                                                    "name (telar-rank --executor sequential): ",
-                                                    status.message()));
+    const absl::Status cause = first_error();
+    if (cause.ok() && status.ok()) return cause;
+    return with_whereabouts(cause.ok() ? status : cause);
   }
+  uint64_t failed_run() const override { return failed_run_; }
 
   backend::Stream& origin() override { return *streams_[0]; }  // The compute lane if there is one: lanes are ascending.
 
@@ -81,6 +93,8 @@ class LaneExecutor final : public Executor {
     absl::Status status = check_bound();
     if (!status.ok()) return status;
     if (graphs_ && warm_ && pieces_.empty() && observer == nullptr) capture();
+    const bool each_op = pieces_.empty() && observer == nullptr;
+    if (marks_ != nullptr) marks_->begin(++runs_, each_op, origin());
     if (!pieces_.empty() && observer == nullptr) {
       for (const Piece& piece : pieces_) {
         if (piece.behind_gate) gate_->pass(origin());
@@ -88,11 +102,31 @@ class LaneExecutor final : public Executor {
       }
       if (listener_ != nullptr) listener_->replayed(program_, good_runs() + 1);
     } else {
-      issue({0, static_cast<OpId>(plan_.ops.size())}, observer);
+      issue({0, static_cast<OpId>(plan_.ops.size())}, observer, each_op);
       warm_ = true;
     }
     origin().submit(end_);
     return first_error();
+  }
+
+  // An error of the device itself gets in front what was running: whoever found it may have come later. Those of an op's
+  // call stay as they are.
+  absl::Status with_whereabouts(const absl::Status& error) {
+    const OpId finder = failed_op();
+    if (!absl::IsInternal(error) || (marks_ == nullptr && finder != kNoOp)) return error;
+    const auto prefixed = [&](absl::string_view where, absl::string_view joint) {
+      return absl::Status(error.code(), absl::StrCat(where, joint, error.message()));
+    };
+    if (marks_ == nullptr) {
+      return prefixed("found behind the op that caused it, which only a run op by op can name",
+                      " (telar-rank --executor sequential): ");
+    }
+    const RunMarks::Place place = marks_->place();
+    if (finder != kNoOp && place.run == runs_ && place.ranges[plan_.ops[finder].lane].holds(finder)) return error;
+    failed_run_ = place.run;
+    const std::string ops = marks_->describe(place);
+    return prefixed(ops.empty() ? "while no op was running" : absl::StrCat("at ", ops),
+                    finder == kNoOp ? ": " : ", found by ");
   }
 
   absl::Status create_events(size_t count, std::vector<std::unique_ptr<backend::Event>>& events) {
@@ -110,7 +144,7 @@ class LaneExecutor final : public Executor {
   };
 
   // Forks, issues the part and joins. What its ops wait for of earlier parts has been joined before.
-  void issue(Part part, RunObserver* observer) {
+  void issue(Part part, RunObserver* observer, bool mark_each_op) {
     if (observer != nullptr) observer->begin(origin());
     if (streams_.size() > 1) origin().record(*forks_[0]);
     for (size_t lane = 1; lane < streams_.size(); ++lane) streams_[lane]->wait(*forks_[0]);
@@ -124,6 +158,7 @@ class LaneExecutor final : public Executor {
       pass_gate(op, stream);
       stream.submit(work_[op]);
       if (observer != nullptr) observer->after(op, stream);
+      if (marks_ != nullptr) marks_->behind(op, mark_each_op, stream);
       if (planned.record != kNoEvent) stream.record(*events_[planned.record]);
     }
     for (size_t lane = 1; lane < streams_.size(); ++lane) {
@@ -155,10 +190,11 @@ class LaneExecutor final : public Executor {
     for (const Part& part : parts()) {
       absl::StatusOr<std::unique_ptr<backend::Graph>> graph = device_.capture(origin(), [this, part] {
         in_capture = true;
-        issue(part, nullptr);
+        issue(part, nullptr, false);
         in_capture = false;
         const std::lock_guard lock(mutex_);
         failed_.store(false, std::memory_order_relaxed);
+        failed_op_ = kNoOp;
         return std::exchange(first_error_, absl::OkStatus());
       });
       if (!graph.ok()) {
@@ -178,6 +214,7 @@ class LaneExecutor final : public Executor {
     absl::Status status = run_op(op, context_, stream, in_capture);
     if (!status.ok()) {
       const std::lock_guard lock(mutex_);
+      if (first_error_.ok()) failed_op_ = op;
       first_error_.Update(status);
       failed_.store(true, std::memory_order_release);
     }
@@ -188,12 +225,18 @@ class LaneExecutor final : public Executor {
     const std::lock_guard lock(mutex_);
     return first_error_;
   }
+  OpId failed_op() {
+    const std::lock_guard lock(mutex_);
+    return failed_op_;
+  }
 
-  bool graphs_;        // To be tried.
+  bool graphs_;  // To be tried.
+  const MarkDensity density_;
   bool warm_ = false;  // A run has been issued op by op with the present addresses.
   std::atomic<bool> failed_{false};
   std::mutex mutex_;
   absl::Status first_error_;                                         // Guarded by mutex_.
+  OpId failed_op_ = kNoOp;                                           // Whose error that is; guarded by mutex_.
   std::vector<std::function<absl::Status(backend::Stream&)>> work_;  // By OpId.
   std::function<absl::Status(backend::Stream&)> end_;
   std::vector<std::unique_ptr<backend::Event>> events_, forks_, joins_;
@@ -203,6 +246,9 @@ class LaneExecutor final : public Executor {
     std::unique_ptr<backend::Graph> graph;
     bool behind_gate = false;
   };
+  std::unique_ptr<RunMarks> marks_;  // Null: the device leaves none.
+  uint64_t runs_ = 0;                // That left some.
+  uint64_t failed_run_ = 0;
   std::vector<Piece> pieces_;                              // Of a run, in order; empty: not captured.
   std::vector<std::unique_ptr<backend::Stream>> streams_;  // By lane. Last: gone before what their work touches.
 };

@@ -263,13 +263,15 @@ absl::StatusOr<StepResult> Replica::finish_step() {
   return result;
 }
 
-// The error with its step in front. Of an error that the device found by itself it is only known that the step is one
-// of those in flight.
+// The error with its step in front. Of an error that the device found by itself it may only be known that the step is
+// one of those in flight.
 absl::Status Replica::failed_step(const absl::Status& seen) {
   absl::Status cause = train_->executor->wait();
   if (cause.ok()) cause = seen.ok() ? absl::InternalError("did not run") : seen;
   const auto number = [&](uint64_t count) { return step_numbers_[count % engine::StepBuffers::kSlots]; };
-  const uint64_t failed = train_->executor->good_runs() + 1;
+  uint64_t failed = train_->executor->good_runs() + 1;
+  const uint64_t run = train_->executor->failed_run();
+  if (run > finished_ && run <= submitted_) failed = run;
   const uint64_t first = failed <= submitted_ ? failed : finished_ + 1;
   const uint64_t last = failed <= submitted_ ? failed : submitted_;
   std::string steps = absl::StrCat("step ", number(first));

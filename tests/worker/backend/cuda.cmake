@@ -11,3 +11,8 @@ set_target_properties(cuda_kernels_test PROPERTIES LINKER_LANGUAGE CXX)
 add_test(NAME cuda_kernels_test.misaligned COMMAND cuda_kernels_test --gtest_filter=-*Linear*:*Attention*:*Determinism*:*BigIndex*)
 set_tests_properties(cuda_kernels_test.misaligned PROPERTIES TIMEOUT 300 LABELS gpu
   ENVIRONMENT TELAR_TEST_MISALIGNED=1)
+# Once more with the kernels that are to be measured against those that run.
+add_test(NAME cuda_kernels_test.candidates COMMAND cuda_kernels_test
+  --gtest_filter=*NormTest*:*CrossEntropy*:*Embedding*:*Activations*:*Documents*:*ModelShapes*:*Determinism*)
+set_tests_properties(cuda_kernels_test.candidates PROPERTIES TIMEOUT 300 LABELS gpu
+  ENVIRONMENT TELAR_CANDIDATES=all)

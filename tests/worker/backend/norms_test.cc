@@ -20,7 +20,7 @@ class NormTest : public KernelTest {
 TELAR_FLOAT_TYPES(NormTest);
 
 TEST_P(NormTest, LayerNorm) {
-  for (int64_t width : {int64_t{2}, int64_t{3}, int64_t{17}, int64_t{65}, int64_t{129}, int64_t{768}}) {
+  for (int64_t width : {2, 3, 17, 65, 129, 768, 2051}) {
     for (int variant = 0; variant < 4; ++variant) {
       const bool adds = variant & 1, with_bias = variant & 2;
       const int64_t rows = pick(1, 70);
@@ -67,8 +67,11 @@ TEST_P(NormTest, LayerNormBackwardAccumulates) {
   }
 }
 
+// Rows of a warp, and of a block.
+constexpr int64_t kRmsWidths[] = {1, 3, 17, 65, 129, 1536, 2051};
+
 TEST_P(NormTest, RmsNorm) {
-  for (int64_t width : kOddSizes) {
+  for (int64_t width : kRmsWidths) {
     for (bool adds : {false, true}) {
       const int64_t rows = pick(1, 70);
       Tensor residual = activations(rows, width), delta = activations(rows, width);
@@ -92,7 +95,7 @@ TEST_P(NormTest, RmsNorm) {
 }
 
 TEST_P(NormTest, RmsNormBackwardAccumulates) {
-  for (int64_t width : kOddSizes) {
+  for (int64_t width : kRmsWidths) {
     const int64_t rows = pick(1, 200);
     Tensor x = activations(rows, width), dy = tensor(GetParam(), {rows, width}, random(rows * width));
     Tensor w = tensor(GetParam(), {width}, random(width));

@@ -1,7 +1,9 @@
-// Tensors parked in host memory and runs that are timed, on a GPU.
-#include <gtest/gtest.h>
+// Tensors parked in host memory, runs that are timed, and a device that fails, on a GPU.
+#include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <iostream>
 
 #include "worker/backend/module.h"
 #include "worker/engine/executor.h"
@@ -117,6 +119,63 @@ TEST_F(CudaEngineTest, OpsAreTimedOnTheirLanes) {
   for (size_t lane = 1; lane < figures.lanes.size(); ++lane) {
     EXPECT_GT(figures.lanes[lane].busy, kLayers * 1e-5);  // 8 MiB at no more than 840 GB/s.
   }
+}
+
+// A table of positions, read at the places that `starts` gives: of a start far below zero, where no memory is. Among
+// other ops, so that there is something to tell apart.
+class CudaFailureTest : public ::testing::Test {
+ protected:
+  static constexpr int64_t kTokens = 64, kWidth = 256;
+  static constexpr int kBefore = 40, kBehind = 40;
+
+  // What is said of a device that fails in the fourth run of a program, issued op by op or by a graph, with a fifth
+  // behind it. For a process of its own: nothing works on the device afterwards.
+  static std::string fail(bool graphs) {
+    const std::unique_ptr<backend::Device> opened = backend::open_device("cuda", {}).value();
+    backend::Device& device = *opened;
+    Program program;
+    const auto tensor = [&](const std::string& name, DType dtype, backend::Shape shape) {
+      return program.persistent(name, dtype, shape, MemoryClass::kIo);
+    };
+    const Tensor ids = tensor("ids", DType::kI32, {kTokens}), starts = tensor("starts", DType::kI32, {kTokens});
+    const Tensor table = tensor("table", DType::kF32, {kTokens, kWidth});
+    const Tensor y = tensor("y", DType::kF32, {kTokens, kWidth}), big = tensor("big", DType::kF32, {kElements});
+    for (int i = 0; i < kBefore; ++i) program.record("before", &Kernels::fill, 1.0f, big.out());
+    program.record("lookup", &Kernels::embedding, ids.in(), backend::VocabSlice{0, kTokens, kTokens}, table.in(),
+                   table.in(), starts.in(), kTokens, y.out());
+    for (int i = 0; i < kBehind; ++i) program.record("behind", &Kernels::fill, 1.0f, big.out());
+    const Plan planned = plan(program).value();
+    const auto executor = create_lane_executor(program, planned, device, {}, {.graphs = graphs}).value();
+    for (int run = 0; run < 3; ++run) {
+      if (const absl::Status status = executor->run(); !status.ok()) return std::string(status.message());
+    }
+    if (executor->graph_state().captured != graphs) return executor->graph_state().why_not;
+    const std::vector<int32_t> wrong(kTokens, -(1 << 30));
+    const absl::Status copied = device.copy_to_device(wrong.data(), executor->address(starts), starts.bytes());
+    if (!copied.ok()) return std::string(copied.message());
+    for (int run = 0; run < 2; ++run) executor->submit().IgnoreError();
+    const std::string message(executor->wait().message());
+    return message + ", run " + std::to_string(executor->failed_run());
+  }
+  // Ends the process, with fail()'s answer on stderr.
+  [[noreturn]] static void tell(bool graphs) {
+    std::cerr << fail(graphs) << std::endl;
+    std::_Exit(0);  // A dead context is not taken down in order.
+  }
+};
+
+TEST_F(CudaFailureTest, AnIllegalAccessIsNamedByItsOp) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  if (absl::StatusOr<std::unique_ptr<backend::Device>> device = backend::open_device("cuda", {}); !device.ok()) {
+    GTEST_SKIP() << device.status();
+  }
+  const std::string code = "CUDA error 700 \\(cudaErrorIllegalAddress";
+  EXPECT_EXIT(tell(false), ::testing::ExitedWithCode(0), "at op 'lookup' \\(ids i32 \\[64\\].*" + code + ".*, run 4");
+  EXPECT_EXIT(tell(true), ::testing::ExitedWithCode(0),
+              "at one of [0-9]+ ops from op 'before' .* to op 'behind' .*" + code + ".*, run 4");
+  setenv("TELAR_MARKS", "all", 1);
+  EXPECT_EXIT(tell(true), ::testing::ExitedWithCode(0), "at op 'lookup' \\(ids i32 \\[64\\].*" + code + ".*, run 4");
+  unsetenv("TELAR_MARKS");
 }
 
 }  // namespace

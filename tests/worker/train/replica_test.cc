@@ -141,6 +141,30 @@ TEST_F(ReplicaTest, AnErrorNamesTheStepTheOpAndItsShapes) {
   }
 }
 
+// An error that the device finds by itself is told of when a step is waited for: by the marks of steps, of the right
+// one.
+TEST_F(ReplicaTest, AnErrorOfTheDeviceIsOfTheStepThatItsMarksTell) {
+  constexpr uint64_t kFirst = 101;
+  for (const uint64_t failing : {1, 2, 5, 6}) {
+    fakes::FakeDevice device(cpu_device(), true);
+    device.has_marks = true;
+    const auto replica = create(device);
+    device.behind_mark = [&](const backend::Marks::Mark& mark) {
+      if (mark.slot == 0 && mark.value / 2 == failing) device.break_down();  // The run has begun.
+    };
+    absl::Status status;
+    for (uint64_t step = kFirst; status.ok(); ++step) {
+      ASSERT_LT(step, kFirst + 10);
+      status = submit(*replica, step);
+      if (status.ok() && replica->in_flight() == 2) status = replica->finish_step().status();
+    }
+    EXPECT_THAT(std::string(status.message()),
+                ::testing::MatchesRegex("step " + std::to_string(kFirst + failing - 1) +
+                                        ": at .*op '.*' .* on lane compute: CUDA error 700"));
+    EXPECT_EQ(class_of(status), v1::INTERNAL);
+  }
+}
+
 TEST_F(ReplicaTest, NothingElseRunsBesideAStep) {
   const auto replica = create(cpu_);
   ASSERT_TRUE(submit(*replica, 1).ok());

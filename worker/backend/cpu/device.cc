@@ -98,6 +98,10 @@ absl::StatusOr<std::unique_ptr<Graph>> CpuDevice::capture(Stream&, const std::fu
   return absl::UnimplementedError("the CPU has no graphs");
 }
 
+absl::StatusOr<std::unique_ptr<Marks>> CpuDevice::create_marks(uint32_t) {
+  return absl::UnimplementedError("on the CPU whatever fails is named by itself");
+}
+
 absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> CpuDevice::create_communicators(
     KeyValueStore& store, const GangOptions& options, std::span<const Group> groups) {
   if (!communicators_) {

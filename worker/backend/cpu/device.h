@@ -21,6 +21,7 @@ class CpuDevice final : public Device {
   absl::StatusOr<std::unique_ptr<Event>> create_timed_event() override { return create_event(); }
   absl::StatusOr<double> seconds_between(Event& start, Event& stop) override;
   absl::StatusOr<std::unique_ptr<Graph>> capture(Stream& origin, const std::function<absl::Status()>& issue) override;
+  absl::StatusOr<std::unique_ptr<Marks>> create_marks(uint32_t slots) override;
   Kernels& kernels() override { return *kernels_; }  // Only if it was made with some.
   absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> create_communicators(
       KeyValueStore& store, const GangOptions& options, std::span<const Group> groups) override;

@@ -3,15 +3,16 @@
 // reads it again to write the gradient.
 #include <cooperative_groups.h>
 
-#include <cfloat>
 #include <limits>
 
 #include "worker/backend/check.h"
+#include "worker/backend/cuda/candidates.h"
 #include "worker/backend/cuda/cuda.h"
 #include "worker/backend/cuda/cuda_kernels.h"
 #include "worker/backend/cuda/fast_math.cuh"
 #include "worker/backend/cuda/pack.cuh"
 #include "worker/backend/cuda/reduce.cuh"
+#include "worker/backend/cuda/softmax_sum.cuh"
 
 namespace telar::backend::cuda {
 namespace {
@@ -21,46 +22,6 @@ constexpr int kAhead = 4;                         // Packs that a thread asks fo
 constexpr int kSumThreads = 1024;                 // Of the one block that adds up what rows or tokens have.
 constexpr size_t kTwoBlocks = size_t{112} << 10;  // Shared memory that leaves room for another block on the processor.
 constexpr size_t kOneBlock = size_t{224} << 10;   // What is left of it beside the little that the kernels declare.
-
-// The maximum of some numbers, as log2(e) times it in `exponent`, and the sum of 2^(log2(e) number - exponent). Since
-// all use the exponent as it is rounded, its error does not show. It starts far below all, but finite, so that no
-// difference is inf - inf; a NaN shows in the sum.
-struct MaxSum {
-  float exponent = -FLT_MAX / 4;
-  float sum = 0.0f;
-};
-
-__device__ MaxSum combine(MaxSum a, MaxSum b) {
-  const float exponent = fmaxf(a.exponent, b.exponent);
-  return {exponent, fmaf(a.sum, fast_exp2(a.exponent - exponent), b.sum * fast_exp2(b.exponent - exponent))};
-}
-
-// The first `inside` values of a pack, -inf behind them; returns their maximum.
-template <typename T, int kN>
-__device__ float widen(const Pack<T, kN>& pack, int64_t inside, float (&values)[kN]) {
-#pragma unroll
-  for (int i = 0; i < kN; ++i) values[i] = pack.get(i);
-  if (inside < kN) {
-#pragma unroll
-    for (int i = 0; i < kN; ++i) {
-      if (i >= inside) values[i] = -INFINITY;
-    }
-  }
-  float maximum = values[0];
-#pragma unroll
-  for (int i = 1; i < kN; ++i) maximum = fmaxf(maximum, values[i]);
-  return maximum;
-}
-
-// With values whose maximum is `maximum`. Rounded alike in all kernels.
-template <int kN>
-__device__ MaxSum absorb(MaxSum all, const float (&values)[kN], float maximum) {
-  const float exponent = fmaxf(all.exponent, maximum * kLog2E);
-  float sum = __fmul_rn(all.sum, fast_exp2(all.exponent - exponent));
-#pragma unroll
-  for (int i = 0; i < kN; ++i) sum += fast_exp2(fmaf(values[i], kLog2E, -exponent));
-  return {exponent, sum};
-}
 
 // Of the whole block, in a fixed order, on every thread.
 __device__ MaxSum block_max_sum(MaxSum value) {
@@ -105,8 +66,10 @@ __device__ MaxSum cluster_max_sum(MaxSum value) {
 // Blocks [x kCluster, (x + 1) kCluster): row x of [rows, pitch]; the blocks' threads take packs in turn. losses[row] =
 // -log softmax(row)[target], 0 without a target. `logits` is read only, unless kGradient: then it becomes *loss_scale
 // (null: 1) times d loss / d logits, out of shared memory if kCached: there a thread keeps what it has read for itself.
-template <bool kGradient, bool kCached, int kCluster, bool kVector, typename T, typename Logits>
-__global__ void __launch_bounds__(kThreads)
+// kLean: the ends of the row are looked for behind the loops over all that is before them, and the target's gradient is
+// written once more behind all others.
+template <bool kLean, bool kGradient, bool kCached, int kCluster, bool kVector, typename T, typename Logits>
+__global__ void __launch_bounds__(kThreads, 2)
     cross_entropy_kernel(const int32_t* targets, const float* count, const float* loss_scale, int64_t vocab,
                          int64_t pitch, Logits* logits, double* losses) {
   constexpr int kN = kPackSize<T>, kStride = kThreads * kCluster * kN;
@@ -128,7 +91,28 @@ __global__ void __launch_bounds__(kThreads)
 
   MaxSum all;
   int slot = threadIdx.x;
-  for (int64_t first = mine; first < vocab; first += kAhead * kStride) {
+  int64_t begin = mine;
+  if constexpr (kLean) {
+    const auto absorb_next = [&](auto count, int64_t first) {
+      Pack<T, kN> packs[count.value];
+#pragma unroll
+      for (int a = 0; a < count.value; ++a) {
+        const int64_t at = first + a * kStride;
+        packs[a] = load_pack<kVector, kN, T>(row, at, at + kN);
+      }
+      if constexpr (kCached) {
+#pragma unroll
+        for (int a = 0; a < count.value; ++a) memcpy(&cache[slot + a * kThreads], &packs[a], sizeof(uint4));
+        slot += count.value * kThreads;
+      }
+      all = absorb_packs(all, packs);
+    };
+    for (; begin + (kAhead - 1) * kStride + kN <= vocab; begin += kAhead * kStride) {
+      absorb_next(std::integral_constant<int, kAhead>(), begin);
+    }
+    for (; begin + kN <= vocab; begin += kStride) absorb_next(std::integral_constant<int, 1>(), begin);
+  }
+  for (int64_t first = begin; first < vocab; first += kAhead * kStride) {
     Pack<T, kN> packs[kAhead];
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) packs[a] = load_pack<kVector, kN, T>(row, first + a * kStride, pitch);
@@ -157,8 +141,31 @@ __global__ void __launch_bounds__(kThreads)
     const float inverse_sum = 1.0f / all.sum;
     const float scale = inverse_sum * slope;
     slot = threadIdx.x;
+    begin = mine;
+    if constexpr (kLean) {
+      const float exponent = all.exponent;
+#pragma unroll 4
+      for (; begin + kN <= vocab; begin += kStride, slot += kThreads) {
+        Pack<T, kN> pack;
+        if constexpr (kCached) {
+          memcpy(&pack, &cache[slot], sizeof(uint4));
+        } else {
+          pack = load_pack<kVector, kN, T>(row, begin, begin + kN);
+        }
+        float gradient[kN];
+#pragma unroll
+        for (int i = 0; i < kN; ++i) gradient[i] = fast_exp2(fmaf(pack.get(i), kLog2E, -exponent)) * scale;
+        store_pack<kVector, kN>(row, begin, begin + kN, rounded<T>(gradient));
+      }
+      // By the thread that has just written it, unless the loop below does.
+      const int64_t pack_of_label = label / kN;
+      if ((pack_of_label + 1) * kN <= vocab && pack_of_label % (kThreads * kCluster) * kN == mine) {
+        const float e = fast_exp2(fmaf(at_label, kLog2E, -exponent));
+        row[label] = from_float<T>(fmaf(e, inverse_sum, -1.0f) * slope);
+      }
+    }
 #pragma unroll 2
-    for (int64_t at = mine; at < pitch; at += kStride, slot += kThreads) {
+    for (int64_t at = begin; at < pitch; at += kStride, slot += kThreads) {
       Pack<T, kN> pack{};
       if constexpr (kCached) {
         if (at < vocab) memcpy(&pack, &cache[slot], sizeof(uint4));
@@ -407,18 +414,22 @@ absl::Status launch(const char* op, cudaStream_t stream, Workspaces& workspaces,
     constexpr int kN = kPackSize<T>;
     Logits* from = target<T>(logits);
     const Split split = split_of<T>(vocab);
-    return with_bool(pitch % kN == 0 && fits_packs<kN>(from), [&](auto vector) {
-      const auto run = [&](auto cluster, size_t bytes, auto kernel) {
-        return launch_rows<cluster.value>(stream, rows, bytes, kernel, source<int32_t>(targets), source<float>(count),
-                                          source<float>(loss_scale), vocab, pitch, from, losses);
-      };
-      if (kGradient && split.cache_bytes == 0) {
-        constexpr std::integral_constant<int, 1> kOne;
-        return run(kOne, 0, cross_entropy_kernel<kGradient, false, 1, vector.value, T, Logits>);
-      }
-      return with_cluster(split.cluster, [&](auto cluster) {
-        return run(cluster, kGradient ? split.cache_bytes : 0,
-                   cross_entropy_kernel<kGradient, kGradient, cluster.value, vector.value, T, Logits>);
+    const bool fits = pitch % kN == 0 && fits_packs<kN>(from);
+    const bool is_lean = is_candidate("cross_entropy");
+    return with_bool(fits, [&](auto vector) {
+      return with_bool(is_lean, [&](auto lean) {
+        const auto run = [&](auto cluster, size_t bytes, auto kernel) {
+          return launch_rows<cluster.value>(stream, rows, bytes, kernel, source<int32_t>(targets), source<float>(count),
+                                            source<float>(loss_scale), vocab, pitch, from, losses);
+        };
+        if (kGradient && split.cache_bytes == 0) {
+          constexpr std::integral_constant<int, 1> kOne;
+          return run(kOne, 0, cross_entropy_kernel<lean.value, kGradient, false, 1, vector.value, T, Logits>);
+        }
+        return with_cluster(split.cluster, [&](auto cluster) {
+          return run(cluster, kGradient ? split.cache_bytes : 0,
+                     cross_entropy_kernel<lean.value, kGradient, kGradient, cluster.value, vector.value, T, Logits>);
+        });
       });
     });
   });

@@ -7,7 +7,8 @@ namespace telar::backend::cuda {
 absl::Status to_status(cudaError_t error, const std::string& call) {
   if (error == cudaSuccess) return absl::OkStatus();
   cudaGetLastError();
-  const std::string message = absl::StrCat(call, ": ", cudaGetErrorName(error), ": ", cudaGetErrorString(error));
+  const std::string message = absl::StrCat(call, ": CUDA error ", static_cast<int>(error), " (",
+                                           cudaGetErrorName(error), ": ", cudaGetErrorString(error), ")");
   return error == cudaErrorMemoryAllocation ? absl::ResourceExhaustedError(message) : absl::InternalError(message);
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "worker/backend/cuda/driver.h"
 #include "worker/backend/cuda/errors.h"
 
 namespace telar::backend::cuda {
@@ -27,33 +28,15 @@ struct Driver {
   CUresult (*resident_blocks)(int*, CUfunction, int, size_t) = nullptr;
 };
 
-template <typename Function>
-absl::Status find(const char* symbol, unsigned version, Function& function) {
-  void* address = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  const cudaError_t error = cudaGetDriverEntryPointByVersion(symbol, &address, version, cudaEnableDefault, &found);
-  if (absl::Status status = to_status(error, symbol); !status.ok()) return status;
-  if (found != cudaDriverEntryPointSuccess || address == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat("this driver has no ", symbol));
-  }
-  function = reinterpret_cast<Function>(address);
-  return absl::OkStatus();
-}
-
 absl::StatusOr<Driver> find_driver() {
   Driver driver;
-  absl::Status status = find("cuGraphKernelNodeGetParams", 12000, driver.node_params);
-  status.Update(find("cuKernelGetFunction", 12000, driver.function_of));
-  status.Update(find("cuFuncGetName", 12030, driver.name));
-  status.Update(find("cuFuncGetAttribute", 12000, driver.attribute));
-  status.Update(find("cuOccupancyMaxActiveBlocksPerMultiprocessor", 12000, driver.resident_blocks));
+  absl::Status status = find_in_driver("cuGraphKernelNodeGetParams", 12000, driver.node_params);
+  status.Update(find_in_driver("cuKernelGetFunction", 12000, driver.function_of));
+  status.Update(find_in_driver("cuFuncGetName", 12030, driver.name));
+  status.Update(find_in_driver("cuFuncGetAttribute", 12000, driver.attribute));
+  status.Update(find_in_driver("cuOccupancyMaxActiveBlocksPerMultiprocessor", 12000, driver.resident_blocks));
   if (!status.ok()) return status;
   return driver;
-}
-
-absl::Status check(CUresult result, const char* call) {
-  if (result == CUDA_SUCCESS) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(call, ": driver error ", static_cast<int>(result)));
 }
 
 std::string demangle(const char* symbol) {
@@ -84,9 +67,9 @@ std::string limiter_of(const KernelLaunch& launch, const cudaDeviceProp& gpu) {
 
 absl::StatusOr<KernelLaunch> describe_node(const Driver& driver, const cudaDeviceProp& gpu, cudaGraphNode_t node) {
   CUDA_KERNEL_NODE_PARAMS params{};
-  absl::Status status = check(driver.node_params(node, &params), "cuGraphKernelNodeGetParams");
+  absl::Status status = driver_status(driver.node_params(node, &params), "cuGraphKernelNodeGetParams");
   if (status.ok() && params.func == nullptr) {
-    status = check(driver.function_of(&params.func, params.kern), "cuKernelGetFunction");
+    status = driver_status(driver.function_of(&params.func, params.kern), "cuKernelGetFunction");
   }
   if (!status.ok()) return status;
   const char* name = "";
@@ -94,13 +77,15 @@ absl::StatusOr<KernelLaunch> describe_node(const Driver& driver, const cudaDevic
   KernelLaunch launch;
   launch.threads = static_cast<int>(params.blockDimX * params.blockDimY * params.blockDimZ);
   launch.blocks = uint64_t{params.gridDimX} * params.gridDimY * params.gridDimZ;
-  status = check(driver.name(&name, params.func), "cuFuncGetName");
-  status.Update(check(driver.attribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, params.func), "cuFuncGetAttribute"));
+  status = driver_status(driver.name(&name, params.func), "cuFuncGetName");
   status.Update(
-      check(driver.attribute(&shared, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, params.func), "cuFuncGetAttribute"));
-  status.Update(check(driver.attribute(&local, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, params.func), "cuFuncGetAttribute"));
-  status.Update(check(driver.resident_blocks(&blocks, params.func, launch.threads, params.sharedMemBytes),
-                      "cuOccupancyMaxActiveBlocksPerMultiprocessor"));
+      driver_status(driver.attribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, params.func), "cuFuncGetAttribute"));
+  status.Update(
+      driver_status(driver.attribute(&shared, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, params.func), "cuFuncGetAttribute"));
+  status.Update(
+      driver_status(driver.attribute(&local, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, params.func), "cuFuncGetAttribute"));
+  status.Update(driver_status(driver.resident_blocks(&blocks, params.func, launch.threads, params.sharedMemBytes),
+                              "cuOccupancyMaxActiveBlocksPerMultiprocessor"));
   if (!status.ok()) return status;
   launch.name = demangle(name);
   launch.registers = registers;

@@ -137,6 +137,35 @@ TEST_F(CudaDeviceTest, ACaptureThatFailsLeavesTheStreamsAsTheyWere) {
   }
 }
 
+TEST_F(CudaDeviceTest, MarksAreLeftInTheStreamsOrderAndByGraphs) {
+  constexpr uint32_t kSlots = 300;  // More than the driver takes at once.
+  const auto made = device_->create_marks(kSlots);
+  ASSERT_TRUE(made.ok()) << made.status();
+  Marks& marks = **made;
+  for (uint32_t slot = 0; slot < kSlots; ++slot) EXPECT_EQ(marks.read(slot), 0u);
+  std::vector<Marks::Mark> all;
+  for (uint32_t slot = 0; slot < kSlots; ++slot) all.push_back({slot, slot + 1});
+  const Work one = fill(1), add = twice();
+  ASSERT_TRUE(issue(one, add).ok());
+  marks.leave(*a_, all);
+  ASSERT_TRUE(a_->synchronize().ok());
+  for (uint32_t slot = 0; slot < kSlots; ++slot) EXPECT_EQ(marks.read(slot), slot + 1);
+  auto captured = device_->capture(*a_, [&] {
+    a_->submit(add);
+    const Marks::Mark mark{1, 1000};
+    marks.leave(*a_, std::span(&mark, 1));
+    a_->submit(add);
+    return absl::OkStatus();
+  });
+  ASSERT_TRUE(captured.ok()) << captured.status();
+  graph_ = *std::move(captured);
+  EXPECT_EQ(graph_->nodes(), 5u);
+  EXPECT_EQ(marks.read(1), 2u);
+  graph_->launch(*a_);
+  ASSERT_TRUE(a_->synchronize().ok());
+  EXPECT_EQ(marks.read(1), 1000u);
+}
+
 TEST_F(CudaDeviceTest, WhatKernelsKeepIsCounted) {
   EXPECT_EQ(device_->overhead().value().workspaces, 0u);
   const std::unique_ptr<Memory> sum = device_->allocate(sizeof(float)).value();
