@@ -1,7 +1,8 @@
 // FP8 runs that go on from a checkpoint: as if they had never been broken in the same layout, and with the state that
-// the other one had in any other. The ranks are threads, the checkpoints files.
+// the other one had in any other. The checkpoints are files; the ranks are threads, and last processes.
 #include <filesystem>
 
+#include "tests/worker/train/gang.h"
 #include "tests/worker/train/layouts.h"
 #include "worker/checkpoint/compare.h"
 #include "worker/checkpoint/run_files.h"
@@ -66,7 +67,6 @@ class Fp8ResumeTest : public ::testing::TestWithParam<Recipe> {
   Trained train(const Layout& layout, const std::string& from, int steps, const std::string& run, bool moves = false) {
     const v1::JobSpec spec = spec_of(layout);
     fakes::ThreadCommunicators communicators;
-    std::mutex mutex;
     Trained trained;
     testing::on_all_ranks(spec, testing::options_of(communicators), [&](int rank, Replica& replica) {
       v1::RankPlan plan;
@@ -85,6 +85,7 @@ class Fp8ResumeTest : public ::testing::TestWithParam<Recipe> {
         const auto restored = saved.restore(from, replica);
         ASSERT_TRUE(restored.ok()) << restored.status();
         position = *restored;
+        if (forgets_) forget(replica);
       }
       const auto save = [&] {
         const auto values = SavedState::values_of(replica);
@@ -108,25 +109,37 @@ class Fp8ResumeTest : public ::testing::TestWithParam<Recipe> {
     return trained;
   }
 
+  static void forget(Replica& replica) {
+    std::vector<float> state(replica.step_state_size());
+    ASSERT_TRUE(replica.read_step_state(state).ok());
+    std::fill(state.begin() + backend::kStepStates, state.end(), 0.0f);
+    ASSERT_TRUE(replica.write_step_state(state).ok());
+  }
+
   static std::unique_ptr<CheckpointReader> open(const std::string& path) {
     auto reader = CheckpointReader::open(FileSystem::posix(), path);
     EXPECT_TRUE(reader.ok()) << reader.status();
     return reader.ok() ? *std::move(reader) : nullptr;
   }
 
+  static checkpoint::Comparison compare(const std::string& a, const std::string& b) {
+    const auto one = open(a), other = open(b);
+    if (one == nullptr || other == nullptr) return {};
+    auto compared = checkpoint::compare_checkpoints(*one, *other);
+    EXPECT_TRUE(compared.ok()) << compared.status();
+    return compared.ok() ? *std::move(compared) : checkpoint::Comparison();
+  }
   // Bit for bit, every logical tensor of every kind.
   static void expect_equal(const std::string& a, const std::string& b) {
-    const auto one = open(a), other = open(b);
-    ASSERT_TRUE(one != nullptr && other != nullptr);
-    const auto compared = checkpoint::compare_checkpoints(*one, *other);
-    ASSERT_TRUE(compared.ok()) << compared.status();
+    const checkpoint::Comparison compared = compare(a, b);
+    EXPECT_FALSE(compared.tensors.empty());
     int64_t histories = 0;
-    for (const checkpoint::TensorComparison& tensor : compared->tensors) {
+    for (const checkpoint::TensorComparison& tensor : compared.tensors) {
       EXPECT_EQ(tensor.difference, Difference::kNone) << tensor.name << " of " << a << " and " << b;
       histories += tensor.kind == TensorKind::kFp8Amax ? 1 : 0;
     }
     EXPECT_EQ(histories, GetParam() == v1::PrecisionSpec::DELAYED ? 5 * 4 : 0);
-    EXPECT_TRUE(compared->position.empty());
+    EXPECT_TRUE(compared.position.empty());
   }
 
   // What the steps before have seen, so that equal histories say something.
@@ -144,6 +157,7 @@ class Fp8ResumeTest : public ::testing::TestWithParam<Recipe> {
   }
 
   fs::path root_;
+  bool forgets_ = false;  // What a checkpoint has of the histories.
 };
 INSTANTIATE_TEST_SUITE_P(Recipes, Fp8ResumeTest,
                          ::testing::Values(v1::PrecisionSpec::CURRENT, v1::PrecisionSpec::DELAYED,
@@ -191,6 +205,73 @@ TEST_P(Fp8ResumeTest, ADetourThroughAnotherLayoutLeavesNoTrace) {
   const Trained back = train(layouts[1], detour.path, kEach, "back");
   EXPECT_EQ(back.losses, straight.losses);
   expect_equal(back.path, straight.path);
+}
+
+// What the tests above see where a history does not come along.
+TEST_P(Fp8ResumeTest, ALostHistoryIsSeen) {
+  if (GetParam() != v1::PrecisionSpec::DELAYED) GTEST_SKIP() << "its scales remember nothing";
+  const Layout layout = chain()[1];
+  const Trained first = train(layout, "", kEach, "first"), straight = train(layout, first.path, kEach, "straight");
+  forgets_ = true;
+  const Trained forgot = train(layout, first.path, kEach, "forgot");
+  EXPECT_NE(forgot.losses, straight.losses);
+  int64_t masters = 0, histories = 0;
+  for (const checkpoint::TensorComparison& tensor : compare(forgot.path, straight.path).tensors) {
+    if (tensor.difference != Difference::kValues) continue;
+    masters += tensor.kind == TensorKind::kMaster ? 1 : 0;
+    histories += tensor.kind == TensorKind::kFp8Amax ? 1 : 0;
+  }
+  EXPECT_GT(masters, 0);
+  EXPECT_EQ(histories, 5 * 4);
+}
+
+class Fp8GangTest : public testing::GangTest {
+ protected:
+  v1::JobSpec fp8_spec(uint64_t steps) {
+    v1::JobSpec made = spec(steps);
+    made.mutable_model()->set_hidden(32);
+    made.mutable_model()->set_ffn(32);
+    made.mutable_precision()->set_compute(v1::FP8);
+    made.mutable_precision()->set_recipe(v1::PrecisionSpec::DELAYED);
+    made.mutable_precision()->set_fp8_history(kHistory);
+    made.mutable_parallel()->set_zero_stage(3);
+    made.mutable_checkpoint()->set_every_steps(2);
+    made.mutable_checkpoint()->set_keep(100);
+    return made;
+  }
+  void expect_same_state(const std::string& run, const std::string& other, uint64_t step) const {
+    std::unique_ptr<CheckpointReader> readers[2];
+    for (int i = 0; i < 2; ++i) {
+      auto opened = CheckpointReader::open(FileSystem::posix(), checkpoint(i == 0 ? run : other, step));
+      ASSERT_TRUE(opened.ok()) << opened.status();
+      readers[i] = *std::move(opened);
+    }
+    const auto compared = checkpoint::compare_checkpoints(*readers[0], *readers[1]);
+    ASSERT_TRUE(compared.ok()) << compared.status();
+    for (const checkpoint::TensorComparison& tensor : compared->tensors) {
+      EXPECT_EQ(tensor.difference, Difference::kNone) << tensor.name;
+    }
+  }
+};
+
+// A rank is killed; the gang goes on as it was, and then with its two ranks as tensor ranks.
+TEST_F(Fp8GangTest, KilledRanksGoOnInTheSameLayoutAndInAnother) {
+  Gang unbroken = start("unbroken", fp8_spec(6));
+  ASSERT_THAT(wait_all(unbroken), ::testing::Each(0));
+  Gang killed = start("broken", fp8_spec(6));
+  ASSERT_TRUE(await_events(killed, 1, "step", 3));
+  for (auto& rank : killed) rank->end(SIGKILL);
+  Gang again = start("broken", fp8_spec(6));
+  ASSERT_THAT(wait_all(again), ::testing::Each(0));
+  EXPECT_EQ(losses("broken"), losses("unbroken"));
+  expect_same_state("broken", "unbroken", 6);
+  v1::JobSpec other = fp8_spec(8);
+  other.clear_parallel();
+  other.mutable_parallel()->set_tensor(2);
+  Gang moved = start("broken", other);
+  ASSERT_THAT(wait_all(moved), ::testing::Each(0));
+  EXPECT_EQ(events(0, "started").at(0).value("resumed_from", ""), checkpoint("broken", 6));
+  EXPECT_EQ(losses("broken").size(), 8u);
 }
 
 }  // namespace
