@@ -84,6 +84,7 @@ struct Row {
   std::string name, kernel, shapes, model;
   double flops = 0, bytes = 0;
   Measured measured;
+  double equal_copy = 0;  // Bytes/s of a copy that moves as many; 0 of products.
   double rate() const { return (flops > 0 ? flops : bytes) / measured.seconds; }
 };
 
@@ -180,15 +181,19 @@ class Bench {
   void print() const {
     fmt::print("device: {}; ceilings of this run: copy {:.3f} TB/s, {} product {:.1f} TFLOP/s\n\n",
                device_.info().model, ceilings_.copy / 1e12, options_.dtype, ceilings_.product / 1e12);
-    fmt::print("{:<28} {:<21} {:>10} {:>10} {:>14} {:>6}  {}\n", "op", "kernel", "GFLOP|MB", "us", "rate", "share",
-               "shapes: read > written");
+    fmt::print("{:<28} {:<21} {:>10} {:>10} {:>14} {:>10} {:>11}  {}\n", "op", "kernel", "GFLOP|MB", "us", "rate",
+               "of ceiling", "equal copy", "shapes: read > written");
     for (const Row& row : rows_) {
-      fmt::print("{:<28} {:<21} {:>10.4g} {:>10.4g} {:>6.4g} {:<7} {:>5.1f}%{} {}\n", row.name, row.kernel,
+      fmt::print("{:<28} {:<21} {:>10.4g} {:>10.4g} {:>6.4g} {:<7} {:>9.1f}%{} {:>11} {}\n", row.name, row.kernel,
                  row.flops > 0 ? row.flops / 1e9 : row.bytes / 1e6, row.measured.seconds * 1e6, row.rate() / 1e12,
                  row.flops > 0 ? "TFLOP/s" : "TB/s", 100 * row.rate() / ceilings_.of(row),
-                 row.measured.host_bound ? "h" : " ", row.shapes);
+                 row.measured.host_bound ? "h" : " ",
+                 row.equal_copy > 0 ? fmt::format("{:.1f}%", 100 * row.rate() / row.equal_copy) : "-", row.shapes);
     }
-    fmt::print("h: the host took as long to launch as the device to run.\n");
+    fmt::print(
+        "of ceiling: of the large copy's or product's rate. equal copy: of the rate of a copy that moves as many "
+        "bytes, "
+        "whose start costs as much.\nh: the host took as long to launch as the device to run.\n");
     print_launches();
   }
 
@@ -211,6 +216,18 @@ class Bench {
   }
 
  private:
+  // The rate of a copy that moves so many bytes, read and written. Kernels of one size share it.
+  absl::StatusOr<double> equal_copy(double bytes) {
+    const auto elements = std::max<int64_t>(1, static_cast<int64_t>(bytes / (2 * sizeof(float))));
+    if (const auto known = equal_copies_.find(elements); known != equal_copies_.end()) return known->second;
+    engine::Program program;
+    const auto tensor = [&] { return program.persistent("x", DType::kF32, {elements}, MemoryClass::kActivations); };
+    program.record("copy", &Kernels::copy, tensor().in(), tensor().out());
+    const auto measured = measure(program, program.ops()[0], device_, stream_, options_.measure);
+    if (!measured.ok()) return measured.status();
+    return equal_copies_[elements] = program.ops()[0].cost.bytes / measured->seconds;
+  }
+
   absl::Status measure_ceilings() {
     const bool gpu = options_.backend != "cpu";
     const int64_t elements = gpu ? int64_t{1} << 28 : int64_t{1} << 23, n = gpu ? 8192 : 1024;
@@ -291,6 +308,9 @@ class Bench {
     } else if (auto measured = measure(*candidate.program, *candidate.op, device_, stream_, measure_options);
                measured.ok()) {
       row.measured = *std::move(measured);
+      const auto copy = row.flops > 0 ? absl::StatusOr<double>(0.0) : equal_copy(row.bytes);
+      status = copy.status();
+      if (copy.ok()) row.equal_copy = *copy;
       rows_.push_back(std::move(row));
     } else {
       status = measured.status();
@@ -343,6 +363,7 @@ class Bench {
             {"slowest", row.measured.slowest},
             {"rate", row.rate()},
             {"share", row.rate() / ceilings_.of(row)},
+            {"share_of_equal_copy", row.equal_copy > 0 ? Json(row.rate() / row.equal_copy) : Json()},
             {"host_bound", row.measured.host_bound},
             {"launches", launches},
             {"launches_problem", row.measured.launches_problem}};
@@ -352,6 +373,7 @@ class Bench {
   backend::Device& device_;
   backend::Stream& stream_;
   Ceilings ceilings_;
+  std::map<int64_t, double> equal_copies_;  // By elements.
   std::vector<Row> rows_;
 };
 

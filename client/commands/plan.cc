@@ -9,6 +9,7 @@
 #include "client/output/forecast.h"
 #include "client/spec/reader.h"
 #include "worker/forecast/forecast.h"
+#include "worker/forecast/precision.h"
 #include "worker/forecast/rates.h"
 #include "worker/forecast/remedies.h"
 #include "worker/forecast/search.h"
@@ -45,8 +46,11 @@ int report_resolving(Context& context, const std::vector<::telar::plan::SpecProb
   return report_problems(context, problems);
 }
 
+bool has_auto_precision(const v1::JobSpec& spec) { return spec.precision().compute() == v1::AUTO; }
+
 int print_search(Context& context, const v1::JobSpec& spec, const v1::ClusterShape& cluster) {
-  const auto found = forecast::search(spec, cluster);
+  const auto found =
+      has_auto_precision(spec) ? forecast::search_auto_precision(spec, cluster) : forecast::search(spec, cluster);
   if (!found.ok()) return report(context, found.status());
   if (!context.print_message(*found)) {
     context.out() << search_page(*found, cluster.rates().name(), context.header());
@@ -76,14 +80,21 @@ int plan(Context& context, const PlanOptions& options) {
     return report(context, status);
   }
   if (!problems.empty()) return report_problems(context, problems);
+  const std::string file = options.file == "-" ? "standard input" : options.file;
+  if (has_auto_precision(spec)) {
+    const auto found = forecast::check_auto_precision(spec, cluster.rates().kind());
+    if (!found.empty()) return report_resolving(context, found, file, reading);
+  }
   if (spec.parallel().auto_()) {
     if (spec.resources().devices() == 0) spec.mutable_resources()->set_devices(cluster.nodes() * cluster.devices());
     return print_search(context, spec, cluster);
   }
-  const std::string file = options.file == "-" ? "standard input" : options.file;
-  const std::vector<::telar::plan::SpecProblem> found = ::telar::plan::resolve(spec, cluster.rates().kind());
-  if (!found.empty()) return report_resolving(context, found, file, reading);
-  auto result = forecast::forecast(spec, cluster);
+  if (!has_auto_precision(spec)) {
+    const auto found = ::telar::plan::resolve(spec, cluster.rates().kind());
+    if (!found.empty()) return report_resolving(context, found, file, reading);
+  }
+  auto result =
+      has_auto_precision(spec) ? forecast::forecast_auto_precision(spec, cluster) : forecast::forecast(spec, cluster);
   if (!result.ok()) return report(context, result.status());
   if (!result->fits()) {
     for (const v1::Advice& advice : forecast::remedies(*result, cluster)) *result->add_advice() = advice;

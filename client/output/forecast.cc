@@ -81,6 +81,12 @@ std::string mfu_of(const v1::Forecast& forecast) {
   return forecast.mfu() > 0 ? absl::StrFormat("%.1f%%", 100 * forecast.mfu()) : std::string("n/a");
 }
 
+// Of a job whose precision was left to us.
+std::string precision_line(const v1::PrecisionChoice& choice) {
+  return absl::StrCat("precision: auto chose ", absl::AsciiStrToLower(v1::Precision_Name(choice.compute())), ": ",
+                      choice.reason(), "\n");
+}
+
 std::string advice_lines(const v1::Forecast& forecast) {
   std::string text;
   for (const v1::Advice& advice : forecast.advice()) {
@@ -111,10 +117,12 @@ std::string layout_line(const v1::JobSpec& spec) {
 std::string forecast_page(const v1::Forecast& forecast, const std::string& hardware, bool wide, bool header) {
   const v1::JobSpec& spec = forecast.spec();
   const std::vector<size_t> shown = shown_ranks(forecast, wide);
-  std::string text = absl::StrCat(spec.name(), ": ", count(static_cast<double>(forecast.parameters())),
-                                  " parameters on ", spec.resources().devices(), " x ", hardware, "\n",
-                                  layout_line(spec), "; ", spec.batch().global(), " x ", spec.batch().sequence_length(),
-                                  " tokens a step\n\nmemory, GiB: ", forecast.fits() ? "fits" : "DOES NOT FIT", "\n");
+  std::string text =
+      absl::StrCat(spec.name(), ": ", count(static_cast<double>(forecast.parameters())), " parameters on ",
+                   spec.resources().devices(), " x ", hardware, "\n", layout_line(spec), "; ", spec.batch().global(),
+                   " x ", spec.batch().sequence_length(), " tokens a step\n");
+  if (forecast.has_precision()) text += precision_line(forecast.precision());
+  absl::StrAppend(&text, "\nmemory, GiB: ", forecast.fits() ? "fits" : "DOES NOT FIT", "\n");
   absl::StrAppend(&text, memory_table(forecast, shown, header), "\nstep ", milliseconds(forecast.step_seconds()),
                   ", of which\n", time_table(forecast, shown, header));
   if (spec.parallel().pipeline() > 1) {
@@ -136,7 +144,9 @@ std::string forecast_page(const v1::Forecast& forecast, const std::string& hardw
 }
 
 std::string search_page(const v1::LayoutSearch& search, const std::string& hardware, bool header) {
-  std::string text = absl::StrCat(search.candidates(), " layouts looked at, for ", hardware, "\n\n");
+  std::string text = absl::StrCat(search.candidates(), " layouts looked at, for ", hardware, "\n");
+  if (search.has_precision()) text += precision_line(search.precision());
+  text += "\n";
   Table table({"", "STEP", "TOKENS/S", "MFU", "GIB", "BUBBLE", "LAYOUT"});
   for (int i = 0; i < search.best_size(); ++i) {
     const v1::Forecast& one = search.best(i);

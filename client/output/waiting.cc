@@ -63,9 +63,10 @@ std::string explain_page(const v1::Job& job, int64_t now_seconds) {
 }
 
 std::string dry_run_page(const v1::Job& job, int64_t now_seconds) {
-  if (job.has_waiting()) return "it would wait\n" + waiting_block(job, now_seconds);
-  if (job.placement().empty()) return "";
-  return absl::StrCat("it would start at once, on ", job.placement_size(),
+  const std::string chosen = job.message().empty() ? "" : one_line(job.message()) + "\n";
+  if (job.has_waiting()) return chosen + "it would wait\n" + waiting_block(job, now_seconds);
+  if (job.placement().empty()) return chosen;
+  return absl::StrCat(chosen, "it would start at once, on ", job.placement_size(),
                       job.placement_size() == 1 ? " device\n" : " devices\n") +
          placement_table(job);
 }

@@ -11,7 +11,8 @@ namespace telar::client {
 // device of the cluster is.
 std::string explain_page(const v1::Job& job, int64_t now_seconds);
 
-// Of a job that is only tried out: "starts at once" with the device of each rank, or why it would wait.
+// Of a job that is only tried out: what was chosen for it, and "starts at once" with the device of each rank, or why it
+// would wait.
 std::string dry_run_page(const v1::Job& job, int64_t now_seconds);
 
 // "devices, never", "quota"; empty: it does not wait, or nobody said why yet.

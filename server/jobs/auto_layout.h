@@ -1,4 +1,5 @@
-// `parallel: auto` of a job that is submitted: the cluster as a forecast sees it, and the layout that follows.
+// `parallel: auto` and `precision.compute: auto` of a job that is submitted: the cluster as a forecast sees it, and
+// what follows.
 #pragma once
 
 #include <string>
@@ -15,9 +16,12 @@ namespace telar::server::jobs {
 // has and the built-in rates of their model. FAILED_PRECONDITION (NO_RATES): there are none, or no such device.
 absl::StatusOr<v1::ClusterShape> cluster_shape(const std::vector<v1::Node>& nodes, v1::ResourceSpec::Kind kind);
 
-// Gives `spec` the fastest layout that fits, in place of its auto, and returns what was chosen and why, for people.
-// Pure and equal for equal input, but takes seconds for large jobs: call it without locks. INVALID_ARGUMENT: the spec
-// is wrong, or no layout fits.
-absl::StatusOr<std::string> choose_layout(v1::JobSpec& spec, const v1::ClusterShape& cluster);
+bool has_auto(const v1::JobSpec& spec);
+
+// Gives `spec` the fastest layout that fits and the precision that pays, each in place of its auto, and returns what
+// was chosen and why, for people. Pure and equal for equal input, but takes seconds for large jobs: call it without
+// locks. INVALID_ARGUMENT: the spec is wrong, or no layout fits; FAILED_PRECONDITION as of cluster_shape(), where a
+// layout is wanted: the precision does without a forecast.
+absl::StatusOr<std::string> choose_autos(v1::JobSpec& spec, const std::vector<v1::Node>& nodes);
 
 }  // namespace telar::server::jobs

@@ -115,8 +115,8 @@ class JobManager {
   // Whether the request was answered before; `answer` is that answer then. What comes often asks without the lock, as
   // the store may be far away, and again where await() says so.
   absl::StatusOr<bool> replayed(const std::string& request, google::protobuf::Message& answer) const;
-  // Decides `parallel: auto`, with mutex_ free: it may take seconds. For the job's history.
-  absl::StatusOr<std::string> decide_layout(v1::CreateJobRequest& request);
+  // Decides each auto of the spec, with mutex_ free: it may take seconds. What and why, for people; empty: it has none.
+  absl::StatusOr<std::string> decide_autos(v1::CreateJobRequest& request);
   // All below want mutex_ held.
   absl::Status replay();
   absl::Status replay_nodes();

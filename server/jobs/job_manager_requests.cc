@@ -90,19 +90,15 @@ Draft JobManager::submitted(const std::string& project, const std::string& owner
   return draft;
 }
 
-absl::StatusOr<std::string> JobManager::decide_layout(v1::CreateJobRequest& request) {
-  if (!request.spec().parallel().auto_() || request.spec().has_array()) return "submitted";
+absl::StatusOr<std::string> JobManager::decide_autos(v1::CreateJobRequest& request) {
+  if (!has_auto(request.spec()) || request.spec().has_array()) return "";
   std::vector<v1::Node> nodes;
   {
     std::lock_guard<std::mutex> hold(mutex_);
     nodes = cluster_.nodes();
   }
   std::lock_guard<std::mutex> alone(layouts_mutex_);
-  const auto shape = cluster_shape(nodes, request.spec().resources().kind());
-  if (!shape.ok()) return shape.status();
-  const auto chosen = choose_layout(*request.mutable_spec(), *shape);
-  if (!chosen.ok()) return chosen.status();
-  return absl::StrCat("submitted; ", *chosen);
+  return choose_autos(*request.mutable_spec(), nodes);
 }
 
 absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request, const std::string& owner) {
@@ -111,8 +107,8 @@ absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request, const s
   auto answered = replayed(key, first);
   if (!answered.ok()) return answered.status();
   if (*answered) return first;
-  const auto why = decide_layout(request);
-  if (!why.ok()) return why.status();
+  const auto chosen = decide_autos(request);
+  if (!chosen.ok()) return chosen.status();
   std::unique_lock<std::mutex> hold(mutex_);
   if (await(hold, "", key)) answered = replayed(key, first);
   if (!answered.ok()) return answered.status();
@@ -125,11 +121,12 @@ absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request, const s
     *job.mutable_spec() = request.spec();
     job.set_parameters(draft.job().parameters());
     *job.mutable_progress() = draft.job().progress();
-    job.set_message(*why);
+    job.set_message(*chosen);
     try_out(draft.record(), job);
     return job;
   }
-  Draft draft = submitted(project, owner, request.spec(), new_id(), next_order_++, *why);
+  const std::string why = chosen->empty() ? "submitted" : absl::StrCat("submitted; ", *chosen);
+  Draft draft = submitted(project, owner, request.spec(), new_id(), next_order_++, why);
   draft.set_answer(key);
   return commit_unlocked(hold, std::move(draft), key);
 }

@@ -65,6 +65,7 @@ TEST_F(ProgramsTest, EveryKernelIsMeasured) {
         EXPECT_TRUE(positive(row[field])) << field << ": " << row[field];
       }
       EXPECT_GT(row["flops"].get<double>() + row["bytes"].get<double>(), 0);
+      EXPECT_EQ(positive(row["share_of_equal_copy"]), row["flops"] == 0);
       EXPECT_LE(row["fastest"], row["seconds"]);
       EXPECT_LE(row["seconds"], row["slowest"]);
     }

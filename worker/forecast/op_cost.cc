@@ -46,6 +46,10 @@ std::string_view name_of_kernel(const Op& op) {
       {KernelId(&Kernels::cross_entropy_loss_parts), "cross_entropy_loss_parts"},
       {KernelId(&Kernels::sum_squares), "sum_squares"},
       {KernelId(&Kernels::adamw), "adamw"},
+      {KernelId(&Kernels::amax), "amax"},
+      {KernelId(&Kernels::quantize), "quantize"},
+      {KernelId(&Kernels::quantize_blocks), "quantize_blocks"},
+      {KernelId(&Kernels::transpose), "transpose"},
   };
   for (const auto& [id, name] : kNames) {
     if (op.kernel == id) return name;
@@ -143,7 +147,9 @@ double OpCosts::product(const Op& op) const {
   const Access& a = op.accesses[0];
   const bool eight = backend::is_fp8(a.dtype);
   const Access& b = op.accesses[eight ? 2 : 1];  // Each fp8 operand has its scale behind it.
-  const double share = eight ? rates.fp8_share() : a.dtype == DType::kF32 ? rates.fp32_share() : 1;
+  const bool in_blocks = eight && op.accesses[1].shape.elements() > 1;
+  const double of_eight = in_blocks && rates.fp8_block_share() > 0 ? rates.fp8_block_share() : rates.fp8_share();
+  const double share = eight ? of_eight : a.dtype == DType::kF32 ? rates.fp32_share() : 1;
   const double rows = static_cast<double>(a.shape.rows()), in = static_cast<double>(a.shape.cols());
   const double other_rows = static_cast<double>(b.shape.rows()), other_columns = static_cast<double>(b.shape.cols());
   const double bytes = traffic_of(op);

@@ -115,6 +115,9 @@ absl::Status check_rates(const v1::Rates& rates) {
   status.Update(share("products.accumulate_share", products.accumulate_share()));
   status.Update(share("products.fp32_share", products.fp32_share()));
   status.Update(positive("products.fp8_share", products.fp8_share()));
+  if (products.fp8_block_share() < 0) {
+    status.Update(wrong("products.fp8_block_share", products.fp8_block_share(), "must not be below 0"));
+  }
   if (rates.attention().empty()) status.Update(absl::InvalidArgumentError("rates.attention: has no entry"));
   for (const v1::AttentionRate& rate : rates.attention()) {
     status.Update(positive("attention.forward_flops", rate.forward_flops()));

@@ -159,6 +159,12 @@ class Resolver {
     if (precision.compute() == v1::PRECISION_UNSPECIFIED) {
       precision.set_compute(resources.kind() == v1::ResourceSpec::GPU ? v1::BF16 : v1::FP32);
     }
+    if (precision.compute() == v1::AUTO) {
+      problem("precision.compute",
+              "auto is decided when a job is submitted by itself; `telar plan` says what it becomes, which can be "
+              "written here");
+      return;
+    }
     loss_scale(precision);
   }
 

@@ -30,6 +30,7 @@ class Fp8Resolver {
       : spec_(spec), precision_(*spec.mutable_precision()), problems_(problems) {}
 
   void run() {
+    if (precision_.compute() == v1::AUTO) return;  // A problem that is told already.
     if (precision_.compute() != v1::FP8) return only_with_fp8();
     recipe();
     const bool blocks = precision_.recipe() == v1::PrecisionSpec::BLOCK;

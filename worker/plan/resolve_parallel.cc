@@ -218,9 +218,10 @@ class ParallelResolver {
     if (parallel_.reduce() == v1::PRECISION_UNSPECIFIED) parallel_.set_reduce(v1::FP32);
     if (parallel_.reduce() == v1::FP32 || parallel_.reduce() == v1::BF16) return;
     problems_.add("parallel.reduce", "{} is not possible; use fp32 or bf16",
-                  parallel_.reduce() == v1::FP16  ? "fp16"
-                  : parallel_.reduce() == v1::FP8 ? "fp8"
-                                                  : std::to_string(static_cast<int>(parallel_.reduce())));
+                  parallel_.reduce() == v1::FP16   ? "fp16"
+                  : parallel_.reduce() == v1::FP8  ? "fp8"
+                  : parallel_.reduce() == v1::AUTO ? "auto"
+                                                   : std::to_string(static_cast<int>(parallel_.reduce())));
   }
 
   v1::JobSpec& spec_;

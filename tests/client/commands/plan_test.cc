@@ -88,6 +88,29 @@ TEST_F(PlanTest, JsonIsTheWholeForecast) {
   EXPECT_TRUE(json["fits"].get<bool>());
 }
 
+TEST_F(PlanTest, AutoPrecisionIsToldWithBothTimes) {
+  const std::string large =
+      "name: large\nmodel: {preset: llama3-8b, layers: 8}\ndata: {train: /x, format: llmc_bin}\n"
+      "schedule: {steps: 1000}\nbatch: {global: 8, micro: 2, sequence_length: 4096}\nprecision: {compute: auto}\n";
+  ASSERT_EQ(plan(context, {.file = put("large.yaml", large)}), kOk) << err.str();
+  EXPECT_THAT(out.str(), AllOf(HasSubstr("precision: auto chose fp8: a step takes "), HasSubstr(" ms in bf16 and "),
+                               HasSubstr(" ms in fp8, ")));
+  out.str("");
+  context.options.output = Output::kJson;
+  ASSERT_EQ(plan(context, {.file = put("large.yaml", large)}), kOk) << err.str();
+  const auto json = nlohmann::json::parse(out.str());
+  EXPECT_EQ(json["precision"]["compute"], "FP8");
+  EXPECT_EQ(json["precision"]["fp8_step_seconds"], json["step_seconds"]);
+  EXPECT_GT(json["precision"]["plain_step_seconds"].get<double>(), json["step_seconds"].get<double>());
+  context.options.output = Output::kTable;
+  out.str("");
+  ASSERT_EQ(plan(context, {.file = put("large.yaml", large + "parallel: auto\nresources: {devices: 2}\n")}), kOk);
+  EXPECT_THAT(out.str(), AllOf(HasSubstr("layouts looked at, for h200\nprecision: auto chose fp8: "),
+                               HasSubstr("1: fastest of those that fit")));
+  EXPECT_EQ(plan(context, {.file = put("large.yaml", large), .sets = {"precision.keep_bf16=[9]"}}), kUsage);
+  EXPECT_THAT(err.str(), HasSubstr("precision.keep_bf16[0]: '9' is no layer"));
+}
+
 TEST_F(PlanTest, AutoFindsLayoutsForAllOfACluster) {
   const std::string file = job("batch: {global: 256, sequence_length: 1024}\nparallel: auto\n");
   ASSERT_EQ(plan(context, {.file = file, .nodes = 1}), kOk) << err.str();

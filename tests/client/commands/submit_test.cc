@@ -58,6 +58,12 @@ TEST_F(SubmitTest, DryRunStoresNothingAndPrintsTheCompleteSpec) {
   EXPECT_EQ(err.str(), "-: valid; nothing was submitted\n");
 }
 
+TEST_F(SubmitTest, DryRunSaysWhatWasChosen) {
+  coordinator.service.on_dry_run = [](v1::Job& job) { job.set_message("precision: auto chose bf16: because"); };
+  EXPECT_EQ(submit(context, {.file = "-", .dry_run = true}), kOk);
+  EXPECT_EQ(err.str(), "precision: auto chose bf16: because\n-: valid; nothing was submitted\n");
+}
+
 TEST_F(SubmitTest, SetAndNameReplaceWhatTheFileSays) {
   EXPECT_EQ(submit(context, {.file = "-", .name = "other", .sets = {"model.layers=4", "data.train=[a, b]"}}), kOk);
   const v1::JobSpec& spec = coordinator.service.creates[0].spec();

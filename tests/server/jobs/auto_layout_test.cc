@@ -1,4 +1,5 @@
-// `parallel: auto`: decided when the job is submitted, told in its history, stored as a layout like any other.
+// `parallel: auto` and `precision.compute: auto`: decided when the job is submitted, told in its history, stored as
+// what they became.
 #include "server/jobs/auto_layout.h"
 
 #include <gmock/gmock.h>
@@ -8,7 +9,9 @@
 namespace telar::server::jobs {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using tests::small_spec;
 
 v1::Node node_of(v1::ResourceSpec::Kind kind, const std::string& model, uint32_t devices, uint32_t domain,
@@ -92,6 +95,9 @@ TEST_F(AutoLayout, OfATryIsShown) {
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_FALSE(job->spec().parallel().auto_());
   EXPECT_TRUE(job->name().empty());
+  EXPECT_THAT(job->message(), StartsWith("parallel: auto chose tensor "));
+  *request.mutable_spec() = small_spec(2);
+  EXPECT_EQ(manager_->create(request)->message(), "");
 }
 
 TEST_F(AutoLayout, WhatCannotBeDecidedIsRefused) {
@@ -108,6 +114,97 @@ TEST_F(AutoLayout, WhatCannotBeDecidedIsRefused) {
   array.mutable_spec()->mutable_array()->set_size(2);
   status = manager_->create_array(array).status();
   EXPECT_THAT(status.ToString(), HasSubstr("telar plan"));
+}
+
+v1::JobSpec large_spec() {
+  v1::JobSpec spec;
+  spec.set_name("large");
+  spec.mutable_model()->set_preset("llama3-8b");
+  spec.mutable_model()->set_layers(8);
+  spec.mutable_data()->add_train("/x");
+  spec.mutable_data()->set_format(v1::DataSpec::LLMC_BIN);
+  spec.mutable_batch()->set_global(8);
+  spec.mutable_batch()->set_micro(2);
+  spec.mutable_batch()->set_sequence_length(4096);
+  spec.mutable_schedule()->set_steps(1000);
+  spec.mutable_precision()->set_compute(v1::AUTO);
+  spec.mutable_precision()->add_keep_bf16("last");
+  return spec;
+}
+
+std::vector<v1::Node> nodes_of(const std::string& model) {
+  return {node_of(v1::ResourceSpec::GPU, model, 8, 8, uint64_t{140} << 30)};
+}
+
+TEST(AutoPrecision, IsFp8WhereThatPays) {
+  v1::JobSpec spec = large_spec();
+  EXPECT_TRUE(has_auto(spec));
+  const auto why = choose_autos(spec, nodes_of("NVIDIA H200"));
+  ASSERT_TRUE(why.ok()) << why.status();
+  EXPECT_FALSE(has_auto(spec));
+  EXPECT_EQ(spec.precision().compute(), v1::FP8);
+  EXPECT_EQ(spec.precision().keep_bf16(0), "last");
+  EXPECT_THAT(*why, AllOf(StartsWith("precision: auto chose fp8: a step takes "), HasSubstr(" ms in bf16 and ")));
+}
+
+TEST(AutoPrecision, IsBf16WhereItDoesNot) {
+  v1::JobSpec spec = large_spec();
+  spec.mutable_model()->set_hidden(256);
+  spec.mutable_model()->set_heads(4);
+  spec.mutable_model()->set_kv_heads(4);
+  spec.mutable_model()->set_head_dim(64);
+  spec.mutable_model()->set_ffn(512);
+  spec.mutable_resources()->set_devices(16);  // More than there are: whether it may wait is asked later.
+  spec.mutable_batch()->set_global(32);
+  const auto why = choose_autos(spec, nodes_of("NVIDIA H200"));
+  ASSERT_TRUE(why.ok()) << why.status();
+  EXPECT_EQ(spec.precision().compute(), v1::BF16);
+  EXPECT_EQ(spec.precision().keep_bf16_size(), 0);
+  EXPECT_THAT(*why, AllOf(StartsWith("precision: auto chose bf16: a step takes "), HasSubstr(" ms in fp8, ")));
+}
+
+TEST(AutoPrecision, OfDevicesWithoutRatesIsTheDefault) {
+  v1::JobSpec spec = large_spec();
+  auto why = choose_autos(spec, nodes_of("GPU of tomorrow"));
+  ASSERT_TRUE(why.ok()) << why.status();
+  EXPECT_EQ(spec.precision().compute(), v1::BF16);
+  EXPECT_THAT(*why, HasSubstr("no rates are known"));
+  spec = large_spec();
+  spec.mutable_parallel()->set_auto_(true);
+  EXPECT_THAT(choose_autos(spec, nodes_of("GPU of tomorrow")).status().ToString(), HasSubstr("GPU of tomorrow"));
+}
+
+TEST(AutoPrecision, BesideALayout) {
+  v1::JobSpec spec = large_spec();
+  spec.mutable_resources()->set_devices(2);
+  spec.mutable_parallel()->set_auto_(true);
+  const auto why = choose_autos(spec, nodes_of("NVIDIA H200"));
+  ASSERT_TRUE(why.ok()) << why.status();
+  EXPECT_FALSE(has_auto(spec));
+  EXPECT_EQ(spec.precision().compute(), v1::FP8);
+  EXPECT_THAT(*why, AllOf(StartsWith("precision: auto chose fp8: "), HasSubstr("; parallel: auto chose tensor ")));
+}
+
+TEST(AutoPrecision, MistakesBesideItAreTold) {
+  v1::JobSpec spec = large_spec();
+  spec.mutable_precision()->add_keep_bf16("40");
+  const absl::Status status = choose_autos(spec, nodes_of("NVIDIA H200")).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.ToString(), HasSubstr("'40' is no layer"));
+}
+
+TEST_F(AutoLayout, PrecisionIsToldInTheHistory) {
+  connect();
+  v1::JobSpec one = small_spec(2);
+  one.mutable_precision()->set_compute(v1::AUTO);
+  const std::string name = submit(one);
+  EXPECT_EQ(get(name).spec().precision().compute(), v1::FP32);
+  EXPECT_EQ(manager_->events(name, 0, 10)->events[0].state_change().reason(),
+            "submitted; precision: auto chose fp32: fp8 cannot be: cpu multiplies no fp8");
+  v1::CreateJobArrayRequest array;
+  *array.mutable_spec() = one;
+  array.mutable_spec()->mutable_array()->set_size(2);
+  EXPECT_THAT(manager_->create_array(array).status().ToString(), HasSubstr("telar plan"));
 }
 
 }  // namespace

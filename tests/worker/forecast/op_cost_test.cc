@@ -40,19 +40,34 @@ TEST_F(OpCostTest, LargeProductsRunAtTheSustainedRate) {
 }
 
 TEST_F(OpCostTest, ProductsInEightBitsAreFaster) {
-  const auto seconds = [&](bool eight) {
+  enum class In { kBF16, kFp8, kBlocks };
+  const auto seconds = [&](In in) {
     Program program;
-    const DType dtype = eight ? DType::kF8E4M3 : DType::kBF16;
+    const DType dtype = in == In::kBF16 ? DType::kBF16 : DType::kF8E4M3;
+    const bool blocks = in == In::kBlocks;
     const Tensor a = tensor(program, dtype, {8192, 4096}), b = tensor(program, dtype, {6144, 4096}),
-                 scale = tensor(program, DType::kF32, {1}), y = tensor(program, DType::kBF16, {8192, 6144});
-    if (eight) {
-      program.record("y", &Kernels::fp8_product, a.in(), scale.in(), b.in(), scale.in(), Tensor().in(), true, y.out());
+                 a_scale = tensor(program, DType::kF32, blocks ? engine::Shape{32, 8192} : engine::Shape{1}),
+                 b_scale = tensor(program, DType::kF32, blocks ? engine::Shape{48, 32} : engine::Shape{1}),
+                 y = tensor(program, DType::kBF16, {8192, 6144});
+    if (in != In::kBF16) {
+      program.record("y", &Kernels::fp8_product, a.in(), a_scale.in(), b.in(), b_scale.in(), Tensor().in(), true,
+                     y.out());
     } else {
       program.record("y", &Kernels::linear, a.in(), b.in(), Tensor().in(), y.out());
     }
     return costs_.seconds(program.ops()[0]);
   };
-  EXPECT_NEAR(seconds(false) / seconds(true), 1.75, 0.05);
+  EXPECT_NEAR(seconds(In::kBF16) / seconds(In::kFp8), 1.9, 0.05);
+  EXPECT_NEAR(seconds(In::kBF16) / seconds(In::kBlocks), 1.55, 0.05);
+}
+
+TEST_F(OpCostTest, QuantisingIsItsBytesAtItsRate) {
+  Program program;
+  const Tensor x = tensor(program, DType::kBF16, {16384, 8192}), amax = tensor(program, DType::kF32, {1});
+  program.record("q", &Kernels::quantize, x.in(), amax.in(), tensor(program, DType::kF8E4M3, {16384, 8192}).out(),
+                 tensor(program, DType::kF8E4M3, {8192, 16384}).out(), tensor(program, DType::kF32, {1}).out(),
+                 Tensor().inout());
+  EXPECT_NEAR(costs_.seconds(program.ops()[0]), 4.0 * 16384 * 8192 / (0.87 * 4.24e12), 5e-6);
 }
 
 TEST_F(OpCostTest, FewTilesLeaveMostOfTheDeviceIdle) {

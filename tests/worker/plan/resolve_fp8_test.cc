@@ -150,6 +150,16 @@ TEST(ResolveFp8, ExtentsAreMultiplesOfSixteenOnEachRank) {
   EXPECT_THAT(texts(spec), IsEmpty());
 }
 
+TEST(ResolveFp8, AutoIsNotDecidedHere) {
+  v1::JobSpec spec = fp8_spec();
+  spec.mutable_precision()->set_compute(v1::AUTO);
+  spec.mutable_precision()->set_recipe(v1::PrecisionSpec::DELAYED);
+  EXPECT_THAT(texts(spec), ElementsAre(HasSubstr("spec.precision.compute: auto is decided when a job is submitted")));
+  spec = fp8_spec();
+  spec.mutable_parallel()->set_reduce(v1::AUTO);
+  EXPECT_THAT(texts(spec), ElementsAre("spec.parallel.reduce: auto is not possible; use fp32 or bf16"));
+}
+
 TEST(ResolveFp8, ShareOfTheFlops) {
   v1::JobSpec spec = fp8_spec();
   EXPECT_THAT(resolve(spec, v1::ResourceSpec::CPU), IsEmpty());

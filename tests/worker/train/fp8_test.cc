@@ -9,14 +9,14 @@ namespace telar::train {
 namespace {
 
 using testing::Batch;
-using testing::kGlobal;
-using testing::kSequence;
 using testing::Layout;
 using testing::Logical;
 using testing::Outcome;
 
 constexpr auto kNone = v1::MemorySpec::NONE, kSelective = v1::MemorySpec::SELECTIVE, kFull = v1::MemorySpec::FULL;
 constexpr int kFewSteps = 3, kManySteps = 50;
+// Of the loss: how far FP8 may be from bf16, and two tensor ranks from one, of which docs/fp8.md derives the share.
+constexpr double kFromBf16 = 2e-3, kFromOneRank = 0.61 * kFromBf16;
 
 using Recipe = v1::PrecisionSpec::Recipe;
 
@@ -25,12 +25,16 @@ Layout in(v1::Precision precision, Layout layout) {
   return layout;
 }
 
-// Few entries, so that the tests' steps fill a history. Behind resolving, which asks for whole blocks: these models'
-// are short.
+// Few entries, so that the tests' steps fill a history. Behind resolving, which asks for whole blocks: most of these
+// models' are short.
 v1::JobSpec with(Recipe recipe, v1::JobSpec spec) {
   v1::PrecisionSpec& precision = *spec.mutable_precision();
   if (precision.compute() != v1::FP8) return spec;
   precision.set_recipe(recipe);
+  if (recipe == v1::PrecisionSpec::BLOCK) {
+    precision.set_fp8_gradients(v1::PrecisionSpec::E4M3);
+    precision.set_fp8_fast_accumulation(false);
+  }
   if (recipe == v1::PrecisionSpec::DELAYED) {
     precision.set_fp8_history(2);
     precision.set_fp8_amax(v1::PrecisionSpec::MAX);
@@ -43,7 +47,7 @@ Batch rule_of(const v1::JobSpec& spec, int step) {
   std::mt19937 random(static_cast<uint32_t>(step));
   const uint32_t vocab = spec.model().vocab();
   Batch batch;
-  for (uint32_t i = 0; i < kGlobal * kSequence; ++i) {
+  for (uint32_t i = 0; i < spec.batch().global() * spec.batch().sequence_length(); ++i) {
     const uint32_t token = random() % vocab;
     batch.inputs.push_back(static_cast<int32_t>(token));
     batch.targets.push_back(static_cast<int32_t>(random() % 4 == 0 ? random() % vocab : (7 * token + 3) % vocab));
@@ -57,17 +61,25 @@ absl::StatusOr<StepResult> step_of(Replica& replica, int step) {
                             testing::share(batch.targets, replica), false);
 }
 
+// Device `index` of the backend that was asked for.
+absl::StatusOr<std::unique_ptr<backend::Device>> open_asked(const char* backend, int index) {
+  return backend::open_device(backend, {.index = index, .deterministic = true});
+}
+
 std::vector<double> losses_of(const v1::JobSpec& spec, int steps) {
   fakes::ThreadCommunicators communicators;
   testing::RankOptions options = testing::options_of(communicators);
   if (const char* backend = std::getenv("TELAR_BACKEND"); backend != nullptr) {
-    options.device = [backend](int) {
-      auto device = backend::open_device(backend, {.deterministic = true});
+    options.device = [backend](int rank) {
+      auto device = open_asked(backend, rank);
       EXPECT_TRUE(device.ok()) << device.status();
       if (!device.ok()) std::abort();
       return *std::move(device);
     };
   }
+  // GPUs of one process map each other's memory: making a graph on one could wait for a kernel of another that waits
+  // for the graph. Ranks are processes of their own; only here they are threads.
+  if (spec.resources().devices() > 1) setenv("TELAR_GRAPHS", "0", 1);
   std::vector<double> losses;
   testing::on_all_ranks(spec, options, [&](int rank, Replica& replica) {
     ASSERT_TRUE(replica.init().ok());
@@ -77,6 +89,7 @@ std::vector<double> losses_of(const v1::JobSpec& spec, int steps) {
       if (rank == 0) losses.push_back(result->loss);
     }
   });
+  unsetenv("TELAR_GRAPHS");
   return losses;
 }
 
@@ -86,7 +99,7 @@ v1::JobSpec learning_spec(v1::Precision precision, const char* model, uint32_t t
   layout.micro = 8;
   v1::JobSpec spec = testing::spec_of(layout);
   spec.mutable_model()->set_init_stddev(0.02);
-  spec.mutable_optimizer()->set_learning_rate(1e-3);
+  spec.mutable_optimizer()->set_learning_rate(1e-3 * 64 / spec.model().hidden());  // The wider the smaller.
   return spec;
 }
 
@@ -104,7 +117,20 @@ class Fp8TrainingTest : public ::testing::TestWithParam<std::tuple<const char*, 
  protected:
   const char* model() const { return std::get<0>(GetParam()); }
   Recipe recipe() const { return std::get<1>(GetParam()); }
-  v1::JobSpec learning(uint32_t tensor = 1) const { return with(recipe(), learning_spec(v1::FP8, model(), tensor)); }
+  // One that a GPU, too, runs by this recipe.
+  const char* whole_model() const {
+    if (recipe() != v1::PrecisionSpec::BLOCK) return model();
+    return std::string_view(model()).starts_with("gpt2") ? "gpt2_blocks" : "llama_blocks";
+  }
+  // By the recipe, which the spec goes with.
+  v1::JobSpec by_recipe(v1::JobSpec spec) const {
+    spec = with(recipe(), std::move(spec));
+    for (const plan::SpecProblem& problem : plan::resolve(spec, v1::ResourceSpec::CPU)) {
+      ADD_FAILURE() << problem.field << ": " << problem.description;
+    }
+    return spec;
+  }
+  v1::JobSpec learning(uint32_t tensor = 1) const { return by_recipe(learning_spec(v1::FP8, whole_model(), tensor)); }
   void expect_same(const std::vector<Layout>& layouts) const;
 };
 INSTANTIATE_TEST_SUITE_P(Models, Fp8TrainingTest,
@@ -117,31 +143,38 @@ INSTANTIATE_TEST_SUITE_P(Models, Fp8TrainingTest,
                          });
 
 TEST_P(Fp8TrainingTest, FiftyStepsOfOneDeviceAreNearThoseInBf16) {
-  const std::vector<double> bf16 = losses_of(learning_spec(v1::BF16, model()), kManySteps);
+  const std::vector<double> bf16 = losses_of(learning_spec(v1::BF16, whole_model()), kManySteps);
   v1::JobSpec spec = learning();
   const std::vector<double> hybrid = losses_of(spec, kManySteps);
-  expect_within(hybrid, bf16, 2e-3);
+  expect_within(hybrid, bf16, kFromBf16);
   EXPECT_NE(hybrid, bf16);
   if (recipe() != v1::PrecisionSpec::CURRENT) return;
   spec.mutable_precision()->set_fp8_gradients(v1::PrecisionSpec::E4M3);
   const std::vector<double> e4m3 = losses_of(spec, kManySteps);
-  expect_within(e4m3, bf16, 2e-3);
+  expect_within(e4m3, bf16, kFromBf16);
   EXPECT_NE(e4m3, hybrid);
 }
 
-// What tensor ranks round is another partial sum each, in bf16, as without FP8. Where such a difference of 2^-9 crosses
-// a border between two FP8 numbers it becomes one of their units, at most 2^-3 of the value; a tensor that is cut gets
-// the values of the whole (docs/fp8.md). So two ranks differ from one by no more than FP8 itself does from bf16.
+// What tensor ranks round is another partial sum each, in bf16, as without FP8; where that moves a value over a border
+// between two FP8 numbers, it counts as FP8's own rounding does, only more rarely.
 TEST_P(Fp8TrainingTest, TwoTensorRanksAreNearOne) {
+  if (const char* backend = std::getenv("TELAR_BACKEND"); backend != nullptr) {
+    if (const auto second = open_asked(backend, 1); !second.ok()) GTEST_SKIP() << second.status();
+  }
   const std::vector<double> one = losses_of(learning(), kManySteps);
   const std::vector<double> two = losses_of(learning(2), kManySteps);
-  expect_within(two, one, 2e-3);
+  expect_within(two, one, kFromOneRank);
   EXPECT_NEAR(two[0], one[0], 5e-4 * one[0]);
 }
 
 TEST_P(Fp8TrainingTest, KeptLayersOfOneDeviceAreThoseOfBf16) {
-  v1::JobSpec spec = with(recipe(), testing::spec_of(in(v1::FP8, {model()})));
-  const std::vector<double> bf16 = losses_of(testing::spec_of(in(v1::BF16, {model()})), kFewSteps);
+  const auto spec_in = [&](v1::Precision precision) {
+    Layout layout = in(precision, {whole_model()});
+    layout.micro = 8;
+    return testing::spec_of(layout);
+  };
+  v1::JobSpec spec = by_recipe(spec_in(v1::FP8));
+  const std::vector<double> bf16 = losses_of(spec_in(v1::BF16), kFewSteps);
   for (uint32_t layer = 0; layer < spec.model().layers(); ++layer) {
     spec.mutable_precision()->add_keep_bf16(std::to_string(layer));
   }

@@ -85,6 +85,13 @@ inline void describe(const std::string& name, v1::ModelSpec& model) {
     model.set_hidden(64);
     model.set_ffn(96);
   }
+  if (has("blocks")) {  // The same of FP8 in blocks of 128.
+    model.set_layers(2);
+    model.set_hidden(llama ? 128 : 256);
+    model.set_head_dim(32);
+    if (llama) model.set_kv_heads(4);
+    model.set_ffn(256);
+  }
   model.set_vocab(has("few_words") ? 9 : 67);
   model.set_tied_head(name == "gpt2" || has("tied"));
   if (has("bias")) model.set_qkv_bias(true);
@@ -98,6 +105,11 @@ constexpr int kSteps = 3;  // All ops have met all others by then.
 constexpr int kSteps = 10;
 #endif
 
+// Eight of these sequences are a whole block of tokens.
+inline uint32_t sequence_of(std::string_view model) {
+  return model.find("blocks") != std::string_view::npos ? 16 : kSequence;
+}
+
 inline v1::JobSpec spec_of(const Layout& layout) {
   v1::JobSpec spec;
   spec.set_name("x");
@@ -107,7 +119,7 @@ inline v1::JobSpec spec_of(const Layout& layout) {
   spec.mutable_data()->set_format(v1::DataSpec::LLMC_BIN);
   spec.mutable_batch()->set_global(kGlobal);
   spec.mutable_batch()->set_micro(layout.micro);
-  spec.mutable_batch()->set_sequence_length(kSequence);
+  spec.mutable_batch()->set_sequence_length(sequence_of(layout.model));
   spec.mutable_optimizer()->set_learning_rate(3e-3);
   spec.mutable_optimizer()->set_clip_norm(0.5);
   spec.mutable_schedule()->set_steps(kSteps);

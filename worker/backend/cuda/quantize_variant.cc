@@ -1,0 +1,32 @@
+#include "worker/backend/cuda/quantize_variant.h"
+
+#include <cstdlib>
+#include <string_view>
+
+#include "worker/backend/cuda/occupancy.h"
+
+namespace telar::backend::cuda {
+namespace {
+
+constexpr int kThreadsOfTile = 256;
+
+}  // namespace
+
+QuantizeVariant quantize_variant() {
+  const char* wanted = std::getenv("TELAR_QUANTIZE");
+  const std::string_view name = wanted == nullptr ? "" : wanted;
+  if (name == "narrow") return QuantizeVariant::kNarrow;
+  return name == "ahead" ? QuantizeVariant::kAhead : QuantizeVariant::kTiles;
+}
+
+cudaError_t ahead_blocks(const void* kernel, size_t bytes, int64_t tiles, unsigned* blocks) {
+  if (const cudaError_t error = allow_shared(kernel, bytes); error != cudaSuccess) return error;
+  int resident = 0;
+  const cudaError_t error = resident_blocks(kernel, kThreadsOfTile, bytes, &resident);
+  if (error != cudaSuccess) return error;
+  const int64_t rounds = (tiles + resident - 1) / resident;  // As evenly as so many blocks can.
+  *blocks = static_cast<unsigned>((tiles + rounds - 1) / rounds);
+  return cudaSuccess;
+}
+
+}  // namespace telar::backend::cuda
