@@ -67,6 +67,9 @@ absl::Status check_links(const std::string& field, const v1::LinkRates& links) {
   const auto below_one = [&](const char* name, double value) {
     if (value < 0 || value >= 1) status.Update(wrong(field + name, value, "must be at least 0 and below 1"));
   };
+  if (links.step_share() < 0 || links.step_share() > 1) {
+    status.Update(wrong(field + ".step_share", links.step_share(), "must be from 0 to 1"));
+  }
   below_one(".slowdown", links.slowdown());
   below_one(".send_slowdown", links.send_slowdown());
   return status;
@@ -119,6 +122,12 @@ absl::Status check_rates(const v1::Rates& rates) {
   for (const v1::AttentionRate& rate : rates.attention()) {
     status.Update(positive("attention.forward_flops", rate.forward_flops()));
     status.Update(positive("attention.backward_flops", rate.backward_flops()));
+  }
+  if (products.start_seconds() < 0) {
+    status.Update(wrong("products.start_seconds", products.start_seconds(), "must not be below 0"));
+  }
+  if (rates.waiting_power() < 0 || rates.waiting_power() > 1) {
+    status.Update(wrong("waiting_power", rates.waiting_power(), "must be from 0 to 1"));
   }
   status.Update(positive("copy_bytes_per_second", rates.copy_bytes_per_second()));
   status.Update(positive("host_copy_bytes_per_second", rates.host_copy_bytes_per_second()));
