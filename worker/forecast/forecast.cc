@@ -149,6 +149,7 @@ class Writer {
     result_.set_recorded_micro_batches(static_cast<uint32_t>(recorded_.micro_batches));
     result_.set_fits(true);
     for (size_t p = 0; p < recorded_.ranks.size(); ++p) rank(p);
+    rates();
     time();
     if (absl::Status status = bubbles(); !status.ok()) return status;
     for (v1::Advice& advice : advise(result_, cluster_)) *result_.add_advice() = std::move(advice);
@@ -196,6 +197,18 @@ class Writer {
                        std::accumulate(times.waiting.begin(), times.waiting.end(), 0.0);
     to.set_other(all - to.forward() - to.backward() - to.recompute() - to.optimizer() - to.exposed_gradients() -
                  to.exposed_tensor() - to.exposed_pipeline());
+  }
+
+  void rates() {
+    const auto add = [&](const char* name, v1::RateOrigin origin) {
+      v1::UsedRates& used = *result_.add_rates();
+      used.set_rates(name);
+      used.set_origin(origin);
+    };
+    const v1::Rates& rates = cluster_.rates();
+    add("device", rates.origin());
+    if (std::ranges::any_of(recorded_.ranks, &RecordedRank::uses_domain)) add("domain", rates.domain().origin());
+    if (std::ranges::any_of(recorded_.ranks, &RecordedRank::uses_network)) add("network", rates.network().origin());
   }
 
   static void add_memory(v1::RankForecast& rank, const std::string& memory_class, uint64_t bytes) {

@@ -39,6 +39,7 @@ class OpCosts {
   double product(double rows, double columns, double depth, double share, double bytes, double clock = 1) const;
   // A call of a group; `bytes` as CommCall has them.
   double call(engine::CommKind kind, const GroupLink& group, double bytes) const;
+  bool within_domain(const engine::CommCall& call) const { return groups_[call.group].within; }
   // By which what computes is slower beside such a call.
   double slowdown(const engine::CommCall& call) const {
     const v1::LinkRates& rates = links(groups_[call.group]);

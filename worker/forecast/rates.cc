@@ -143,12 +143,17 @@ absl::Status complete_cluster(v1::ClusterShape& cluster) {
   if (cluster.nodes() == 0) return absl::InvalidArgumentError("cluster.nodes: 0 must be above 0");
   if (cluster.devices() == 0) cluster.set_devices(8);
   if (cluster.domain() == 0) cluster.set_domain(cluster.devices());
-  if (cluster.has_rates()) return check_rates(cluster.rates());
-  if (cluster.gpu().empty()) cluster.set_gpu("h200");
-  auto rates = find_rates(cluster.gpu());
-  if (!rates.ok()) return absl::InvalidArgumentError(absl::StrCat("cluster.gpu: ", rates.status().message()));
-  *cluster.mutable_rates() = *std::move(rates);
-  return absl::OkStatus();
+  if (!cluster.has_rates()) {
+    if (cluster.gpu().empty()) cluster.set_gpu("h200");
+    auto rates = find_rates(cluster.gpu());
+    if (!rates.ok()) return absl::InvalidArgumentError(absl::StrCat("cluster.gpu: ", rates.status().message()));
+    *cluster.mutable_rates() = *std::move(rates);
+  }
+  if (cluster.has_links()) cluster.mutable_rates()->mutable_domain()->Swap(cluster.mutable_links());
+  if (cluster.has_network()) cluster.mutable_rates()->mutable_network()->Swap(cluster.mutable_network());
+  cluster.clear_links();
+  cluster.clear_network();
+  return check_rates(cluster.rates());
 }
 
 }  // namespace telar::forecast

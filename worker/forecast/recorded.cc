@@ -55,6 +55,7 @@ class PaperWriter {
         one.slowdown = static_cast<float>(costs_.slowdown(*op.comm));
         one.waits_for_kernel = cluster_.rates().transfers_wait_for_kernels();
         one.meeting = meeting_of_group_[op.comm->group];
+        (costs_.within_domain(*op.comm) ? rank.uses_domain : rank.uses_network) = true;
       } else {
         count(op, one.seconds, rank);
       }
