@@ -87,6 +87,21 @@ std::string precision_line(const v1::PrecisionChoice& choice) {
                       choice.reason(), "\n");
 }
 
+// "rates: h200 measured, its links measured, the network from a data sheet, not measured"
+std::string rates_line(const v1::Forecast& forecast, const std::string& hardware) {
+  std::string text = "rates:";
+  for (const v1::UsedRates& used : forecast.rates()) {
+    const std::string what = used.rates() == "device"   ? hardware
+                             : used.rates() == "domain" ? std::string("links inside a domain")
+                                                        : std::string("network");
+    absl::StrAppend(&text, text.ends_with(':') ? " " : ", ", what,
+                    used.origin() == v1::MEASURED     ? " measured"
+                    : used.origin() == v1::DATA_SHEET ? " FROM A DATA SHEET, not measured"
+                                                      : " of unknown origin");
+  }
+  return text + "\n";
+}
+
 std::string advice_lines(const v1::Forecast& forecast) {
   std::string text;
   for (const v1::Advice& advice : forecast.advice()) {
@@ -138,6 +153,7 @@ std::string forecast_page(const v1::Forecast& forecast, const std::string& hardw
     absl::StrAppend(&text, "recorded with ", forecast.recorded_micro_batches(), " of ", all,
                     " micro-batches; the time of the rest is extrapolated\n");
   }
+  absl::StrAppend(&text, rates_line(forecast, hardware));
   const std::string advice = advice_lines(forecast);
   if (!advice.empty()) absl::StrAppend(&text, "\n", advice);
   return text;

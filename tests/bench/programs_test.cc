@@ -1,5 +1,6 @@
-// The two programs as a user runs them, on the CPU and small: their JSON is complete and adds up.
+// The programs as a user runs them, on the CPU and small: their JSON is complete and adds up.
 #include <gmock/gmock.h>
+#include <google/protobuf/util/json_util.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 
 #include "bench/ops.h"
 #include "worker/engine/buffer.h"
+#include "worker/forecast/rates.h"
 
 namespace telar::bench {
 namespace {
@@ -31,7 +33,8 @@ class ProgramsTest : public ::testing::Test {
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
   int exit_code(const std::string& command) {
-    const int status = std::system((bin_ + "/" + command + " > " + folder_ + "/out 2> " + folder_ + "/err").c_str());
+    const std::string whole = "{ " + bin_ + "/" + command + "; } > " + folder_ + "/out 2> " + folder_ + "/err";
+    const int status = std::system(whole.c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
   json run(const std::string& command) {
@@ -139,6 +142,43 @@ TEST_F(ProgramsTest, WhatIsNotUnderstoodIsRefusedByName) {
   EXPECT_THAT(read("err"), ::testing::HasSubstr("gpt5"));
   EXPECT_EQ(exit_code("bench_kernels --backend none"), 1);
   EXPECT_THAT(read("err"), ::testing::HasSubstr("libtelar_none.so"));
+}
+
+// Three processes over the loopback, as they would be on three nodes.
+TEST_F(ProgramsTest, LinksAreMeasuredForAClusterFile) {
+  std::filesystem::create_directory(folder_ + "/store");
+  const std::string command = "bench_rates --products --rows 64 --width 64 --heat 0 --most-mib 1 --ranks 3 --store " +
+                              folder_ + "/store --rank ";
+  ASSERT_EQ(exit_code(command + "1 & " + bin_ + "/" + command + "2 & " + bin_ + "/" + command + "0 --json " + folder_ +
+                      "/json; code=$?; wait; exit $code"),
+            0)
+      << read("err");
+  v1::ClusterShape cluster;
+  const std::string text = read("json");
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(text, &cluster).ok()) << text;
+  const v1::LinkRates network = cluster.network();
+  for (const auto* points : {&network.all_reduce(), &network.all_gather(), &network.reduce_scatter(), &network.send(),
+                             &network.exchange()}) {
+    ASSERT_EQ(points->size(), 2) << text;
+    EXPECT_EQ((*points)[0].bytes(), 1u << 16);
+    EXPECT_EQ((*points)[1].bytes(), 1u << 20);
+  }
+  EXPECT_EQ(network.origin(), v1::MEASURED);
+  EXPECT_GT(network.step_share(), 0);
+  EXPECT_TRUE(network.slowdown() > 0 || network.send_slowdown() > 0 || network.latency_seconds() > 0) << text;
+  // The planner takes it as it is.
+  cluster.set_nodes(2);
+  EXPECT_EQ(forecast::complete_cluster(cluster), absl::OkStatus());
+  EXPECT_EQ(cluster.rates().network().send(1).bytes_per_second(), network.send(1).bytes_per_second());
+}
+
+TEST_F(ProgramsTest, ProductsAreMeasuredAlone) {
+  ASSERT_EQ(exit_code("bench_rates --products --rows 128 --width 128 --heat 0"), 0) << read("err");
+  EXPECT_THAT(read("out"), ::testing::MatchesRegex("products: sustained_flops [0-9.e+]+, start_seconds [0-9.e-]+\n"));
+  EXPECT_EQ(exit_code("bench_rates"), 1);
+  EXPECT_THAT(read("err"), ::testing::HasSubstr("one rank has no links"));
+  EXPECT_EQ(exit_code("bench_rates --rank 2 --ranks 2 --store /tmp"), 1);
+  EXPECT_THAT(read("err"), ::testing::HasSubstr("--rank: must be below --ranks"));
 }
 
 }  // namespace

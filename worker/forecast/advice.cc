@@ -25,6 +25,7 @@ class Adviser {
     products();
     pipeline();
     replicas();
+    rates();
     return std::move(found_);
   }
 
@@ -143,6 +144,15 @@ class Adviser {
           "more micro-batches a step{}",
           100 * exposed,
           parallel_.zero_stage() >= 2 ? fmt::format(", or zero_stage 1 instead of {}", parallel_.zero_stage()) : "");
+    }
+  }
+
+  void rates() {
+    for (const v1::UsedRates& used : forecast_.rates()) {
+      if (used.origin() == v1::MEASURED || used.rates() == "device") continue;
+      add(v1::Advice::NOTE, "rates." + used.rates(),
+          "what travels there is timed by {}; bench_rates measures such links and writes a cluster file's section",
+          used.origin() == v1::DATA_SHEET ? "a data sheet" : "rates that do not say where they are from");
     }
   }
 

@@ -96,7 +96,8 @@ class Layout {
     if (parallel_.data() > 1) replicas();
     // Master and moments are read and written, gradients read twice, weights written.
     const double optimizer = most_parameters_ / shard_ * (8 * 3 + 8 + weight_bytes_) / rates_.copy_bytes_per_second();
-    result_.seconds = m_ * (forward_ + backward_) + result_.pipeline + result_.replicas + optimizer;
+    const double busy = m_ * (forward_ + backward_) + optimizer, all = busy + result_.pipeline + result_.replicas;
+    result_.seconds = all / clock_of(rates_, busy / all);
     return result_;
   }
 

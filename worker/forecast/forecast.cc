@@ -13,6 +13,7 @@
 #include "worker/engine/step_buffers.h"
 #include "worker/engine/trace.h"
 #include "worker/forecast/advice.h"
+#include "worker/forecast/op_cost.h"
 #include "worker/forecast/recorded.h"
 #include "worker/forecast/replay.h"
 #include "worker/parallel/schedule_generators.h"
@@ -50,7 +51,7 @@ parallel::Mesh mesh_of(const v1::JobSpec& spec, int pipeline_rank) {
 struct Recorded {
   int64_t micro_batches = 0;
   std::vector<RecordedRank> ranks;
-  PaperTimes times;
+  std::vector<PaperRank> papers;  // Of the same.
 };
 
 // All pipeline ranks, on as many threads as there are cores.
@@ -69,15 +70,11 @@ absl::StatusOr<Recorded> record(const v1::JobSpec& spec, const v1::ClusterShape&
   for (std::thread& helper : helpers) helper.join();
 
   Recorded recorded{.micro_batches = micro_batches_of(spec)};
-  std::vector<PaperRank> papers;
   for (auto& result : results) {
     if (!result->ok()) return result->status();
     recorded.ranks.push_back(**std::move(result));
-    papers.push_back(std::move(recorded.ranks.back().paper));
+    recorded.papers.push_back(std::move(recorded.ranks.back().paper));
   }
-  auto times = replay(papers);
-  if (!times.ok()) return times.status();
-  recorded.times = *std::move(times);
   return recorded;
 }
 
@@ -86,6 +83,13 @@ int64_t rhythm(const v1::JobSpec& spec) {
   const v1::ParallelSpec& parallel = spec.parallel();
   if (parallel.schedule() == "gpipe" || parallel.schedule() == "custom") return micro_batches_of(spec);
   return parallel.pipeline() == 1 ? 6 : 3 * int64_t{parallel.pipeline()};
+}
+
+// How many micro-batches tell the time of more, beside `enough`: one round of the pipeline less, or, where stages are
+// virtual and the rhythm is later, one more.
+int64_t beside(const v1::JobSpec& spec, int64_t enough) {
+  const int64_t round = std::max<int64_t>(2, spec.parallel().pipeline());
+  return spec.parallel().schedule() == "interleaved" ? enough + round : enough - round;
 }
 
 // a x + (1 - a) y of all that is measured in time.
@@ -102,6 +106,37 @@ PaperTimes mix(const PaperTimes& x, const PaperTimes& y, double a) {
   return mixed;
 }
 
+// Of a step that may have been recorded at two lengths, to be extrapolated from.
+class Timer {
+ public:
+  Timer(const Recorded& first, const std::optional<Recorded>& second, int64_t micro_batches)
+      : first_(first), second_(second), micro_batches_(micro_batches) {}
+
+  absl::StatusOr<PaperTimes> times(const std::vector<double>& clocks) const {
+    auto times = replay(first_.papers, clocks);
+    if (!times.ok() || !second_) return times;
+    const auto others = replay(second_->papers, clocks);
+    if (!others.ok()) return others.status();
+    const int64_t count = second_->micro_batches;
+    return mix(*times, *others,
+               static_cast<double>(micro_batches_ - count) / static_cast<double>(first_.micro_batches - count));
+  }
+
+ private:
+  const Recorded& first_;
+  const std::optional<Recorded>& second_;
+  const int64_t micro_batches_;
+};
+
+// What each rank's clock is where it waits for so long.
+std::vector<double> clocks_of(const PaperTimes& times, const v1::Rates& rates) {
+  std::vector<double> clocks;
+  for (const PaperTimes::Rank& rank : times.ranks) {
+    clocks.push_back(clock_of(rates, std::accumulate(rank.busy.begin(), rank.busy.end(), 0.0) / times.step));
+  }
+  return clocks;
+}
+
 class Writer {
  public:
   Writer(const v1::JobSpec& spec, const v1::ClusterShape& cluster, const Recorded& recorded, const PaperTimes& times)
@@ -114,6 +149,7 @@ class Writer {
     result_.set_recorded_micro_batches(static_cast<uint32_t>(recorded_.micro_batches));
     result_.set_fits(true);
     for (size_t p = 0; p < recorded_.ranks.size(); ++p) rank(p);
+    rates();
     time();
     if (absl::Status status = bubbles(); !status.ok()) return status;
     for (v1::Advice& advice : advise(result_, cluster_)) *result_.add_advice() = std::move(advice);
@@ -161,6 +197,18 @@ class Writer {
                        std::accumulate(times.waiting.begin(), times.waiting.end(), 0.0);
     to.set_other(all - to.forward() - to.backward() - to.recompute() - to.optimizer() - to.exposed_gradients() -
                  to.exposed_tensor() - to.exposed_pipeline());
+  }
+
+  void rates() {
+    const auto add = [&](const char* name, v1::RateOrigin origin) {
+      v1::UsedRates& used = *result_.add_rates();
+      used.set_rates(name);
+      used.set_origin(origin);
+    };
+    const v1::Rates& rates = cluster_.rates();
+    add("device", rates.origin());
+    if (std::ranges::any_of(recorded_.ranks, &RecordedRank::uses_domain)) add("domain", rates.domain().origin());
+    if (std::ranges::any_of(recorded_.ranks, &RecordedRank::uses_network)) add("network", rates.network().origin());
   }
 
   static void add_memory(v1::RankForecast& rank, const std::string& memory_class, uint64_t bytes) {
@@ -229,15 +277,17 @@ absl::StatusOr<v1::Forecast> forecast(const v1::JobSpec& resolved, const v1::Clu
   const int64_t all = micro_batches_of(resolved), enough = options.may_shorten ? rhythm(resolved) : all;
   auto recorded = record(with_micro_batches(resolved, std::min(all, enough)), cluster, true);
   if (!recorded.ok()) return recorded.status();
-  PaperTimes times = recorded->times;
+  std::optional<Recorded> second;
   if (all > enough) {
-    const int64_t fewer = enough / 3 * 2;
-    const auto shorter = record(with_micro_batches(resolved, fewer), cluster, false);
-    if (!shorter.ok()) return shorter.status();
-    times =
-        mix(recorded->times, shorter->times, static_cast<double>(all - fewer) / static_cast<double>(enough - fewer));
+    auto other = record(with_micro_batches(resolved, beside(resolved, enough)), cluster, false);
+    if (!other.ok()) return other.status();
+    second = *std::move(other);
   }
-  return Writer(resolved, cluster, *recorded, times).write();
+  const Timer timer(*recorded, second, all);
+  auto times = timer.times({});
+  if (times.ok()) times = timer.times(clocks_of(*times, cluster.rates()));
+  if (!times.ok()) return times.status();
+  return Writer(resolved, cluster, *recorded, *times).write();
 }
 
 }  // namespace telar::forecast

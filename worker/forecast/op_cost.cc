@@ -101,6 +101,12 @@ GroupLink link_of(const backend::Group& group, int domain) {
   return link;
 }
 
+double clock_of(const v1::Rates& rates, double busy) {
+  if (rates.waiting_power() <= 0) return 1;
+  const double most = rates.products().peak_flops() / rates.products().sustained_flops();
+  return std::clamp(std::cbrt(1 / (busy + (1 - busy) * rates.waiting_power())), 1.0, std::max(1.0, most));
+}
+
 double traffic_of(const Op& op) {
   int64_t ids = 0;
   for (const Access& access : op.accesses) {
@@ -117,21 +123,21 @@ double traffic_of(const Op& op) {
   return bytes;
 }
 
-double OpCosts::seconds(const Op& op) const {
+double OpCosts::seconds(const Op& op, double clock) const {
   if (op.gate) return 0;
   if (op.comm) return call(op.comm->kind, groups_[op.comm->group], static_cast<double>(op.comm->bytes()));
   if (op.lane.kind != engine::LaneKind::kCompute) return op.cost.bytes / 2 / rates_.host_copy_bytes_per_second();
-  return rates_.kernel_seconds() + kernel(op);
+  return rates_.kernel_seconds() + kernel(op, clock);
 }
 
-double OpCosts::kernel(const Op& op) const {
+double OpCosts::kernel(const Op& op, double clock) const {
   if (calls(op, KernelId(&Kernels::linear)) || calls(op, KernelId(&Kernels::linear_gelu)) ||
       calls(op, KernelId(&Kernels::linear_dgrad)) || calls(op, KernelId(&Kernels::linear_wgrad)) ||
       calls(op, KernelId(&Kernels::fp8_product)) || calls(op, KernelId(&Kernels::fp8_wgrad))) {
-    return product(op);
+    return product(op, clock);
   }
-  if (calls(op, KernelId(&Kernels::attention))) return attention(op, false);
-  if (calls(op, KernelId(&Kernels::attention_backward))) return attention(op, true);
+  if (calls(op, KernelId(&Kernels::attention))) return attention(op, false, clock);
+  if (calls(op, KernelId(&Kernels::attention_backward))) return attention(op, true, clock);
   // Beside what is known of x nobody reads it.
   if (calls(op, KernelId(&Kernels::amax)) && op.accesses.size() == 3) return 0;
   double share = 1;
@@ -142,7 +148,7 @@ double OpCosts::kernel(const Op& op) const {
   return traffic_of(op) / (share * rates_.copy_bytes_per_second());
 }
 
-double OpCosts::product(const Op& op) const {
+double OpCosts::product(const Op& op, double clock) const {
   const v1::ProductRates& rates = rates_.products();
   const Access& a = op.accesses[0];
   const bool eight = backend::is_fp8(a.dtype);
@@ -156,23 +162,23 @@ double OpCosts::product(const Op& op) const {
   const bool fp8_wgrad = calls(op, KernelId(&Kernels::fp8_wgrad));
   if (fp8_wgrad || calls(op, KernelId(&Kernels::linear_wgrad))) {
     // fp8 operands come transposed, so that both have the depth in their columns.
-    const double seconds =
-        fp8_wgrad ? product(rows, other_rows, in, share, bytes) : product(in, other_columns, rows, share, bytes);
+    const double seconds = fp8_wgrad ? product(rows, other_rows, in, share, bytes, clock)
+                                     : product(in, other_columns, rows, share, bytes, clock);
     const bool adds = !op.switches.empty() && op.switches[0] == '1';
     return adds ? seconds / rates.accumulate_share() : seconds;
   }
-  if (calls(op, KernelId(&Kernels::linear_dgrad))) return product(rows, other_columns, in, share, bytes);
-  const double seconds = product(rows, other_rows, in, share, bytes);
+  if (calls(op, KernelId(&Kernels::linear_dgrad))) return product(rows, other_columns, in, share, bytes, clock);
+  const double seconds = product(rows, other_rows, in, share, bytes, clock);
   if (!calls(op, KernelId(&Kernels::linear_gelu))) return seconds;
   // The second result is written behind the product's last tile, which hides none of it.
   const Access& after = op.accesses.back();
   return seconds + static_cast<double>(after.end - after.begin) / rates_.copy_bytes_per_second();
 }
 
-double OpCosts::product(double rows, double columns, double depth, double share, double bytes) const {
+double OpCosts::product(double rows, double columns, double depth, double share, double bytes, double clock) const {
   const v1::ProductRates& rates = rates_.products();
   const double flops = 2 * rows * columns * depth;
-  const double sustained = flops * (1 + rates.depth_overhead() / depth) / (rates.sustained_flops() * share);
+  const double sustained = flops * (1 + rates.depth_overhead() / depth) / (rates.sustained_flops() * share * clock);
   // Whole rounds of tiles over the units. Depth may be cut for more tiles.
   const double tiles = std::ceil(rows / rates.tile_rows()) * std::ceil(columns / rates.tile_columns());
   const double a_tile =
@@ -181,10 +187,10 @@ double OpCosts::product(double rows, double columns, double depth, double share,
   for (double pieces = 2; depth / pieces >= rates.least_split_depth(); pieces *= 2) {
     rounds = std::min(rounds, std::ceil(tiles * pieces / rates.units()) / pieces);
   }
-  return std::max({sustained, rounds * a_tile, bytes / rates_.copy_bytes_per_second()});
+  return rates.start_seconds() + std::max({sustained, rounds * a_tile, bytes / rates_.copy_bytes_per_second()});
 }
 
-double OpCosts::attention(const Op& op, bool backward) const {
+double OpCosts::attention(const Op& op, bool backward, double clock) const {
   // The statistics of the softmax have the shape: f32 [batch, heads, sequence].
   engine::Shape lse;
   for (const Access& access : op.accesses) {
@@ -200,15 +206,18 @@ double OpCosts::attention(const Op& op, bool backward) const {
       });
   const double peak = backward ? rate.backward_flops() : rate.forward_flops();
   const double half = backward ? rate.backward_half_length() : rate.forward_half_length();
-  return std::max(op.cost.flops * (1 + half / sequence) / peak, traffic_of(op) / rates_.copy_bytes_per_second());
+  return std::max(op.cost.flops * (1 + half / sequence) / (peak * clock),
+                  traffic_of(op) / rates_.copy_bytes_per_second());
 }
 
 // In a ring over several domains each domain sends by the adapters of all its members, if its own links keep up.
 double OpCosts::bus(CommKind kind, const GroupLink& group, double bytes) const {
-  if (group.within) return interpolate(points_of(rates_.domain(), kind), bytes);
-  const double network = interpolate(points_of(rates_.network(), kind), bytes) * group.in_domain;
-  if (group.in_domain == 1) return network;
-  return std::min(network, interpolate(points_of(rates_.domain(), kind), bytes));
+  const auto in_step = [&](const v1::LinkRates& links) {
+    return interpolate(points_of(links, kind), bytes) * (links.step_share() > 0 ? links.step_share() : 1);
+  };
+  if (group.within) return in_step(rates_.domain());
+  const double network = in_step(rates_.network()) * group.in_domain;
+  return group.in_domain == 1 ? network : std::min(network, in_step(rates_.domain()));
 }
 
 double OpCosts::call(CommKind kind, const GroupLink& group, double bytes) const {

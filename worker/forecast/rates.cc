@@ -67,6 +67,9 @@ absl::Status check_links(const std::string& field, const v1::LinkRates& links) {
   const auto below_one = [&](const char* name, double value) {
     if (value < 0 || value >= 1) status.Update(wrong(field + name, value, "must be at least 0 and below 1"));
   };
+  if (links.step_share() < 0 || links.step_share() > 1) {
+    status.Update(wrong(field + ".step_share", links.step_share(), "must be from 0 to 1"));
+  }
   below_one(".slowdown", links.slowdown());
   below_one(".send_slowdown", links.send_slowdown());
   return status;
@@ -123,6 +126,12 @@ absl::Status check_rates(const v1::Rates& rates) {
     status.Update(positive("attention.forward_flops", rate.forward_flops()));
     status.Update(positive("attention.backward_flops", rate.backward_flops()));
   }
+  if (products.start_seconds() < 0) {
+    status.Update(wrong("products.start_seconds", products.start_seconds(), "must not be below 0"));
+  }
+  if (rates.waiting_power() < 0 || rates.waiting_power() > 1) {
+    status.Update(wrong("waiting_power", rates.waiting_power(), "must be from 0 to 1"));
+  }
   status.Update(positive("copy_bytes_per_second", rates.copy_bytes_per_second()));
   status.Update(positive("host_copy_bytes_per_second", rates.host_copy_bytes_per_second()));
   for (const v1::KernelShare& kernel : rates.kernels()) {
@@ -137,12 +146,17 @@ absl::Status complete_cluster(v1::ClusterShape& cluster) {
   if (cluster.nodes() == 0) return absl::InvalidArgumentError("cluster.nodes: 0 must be above 0");
   if (cluster.devices() == 0) cluster.set_devices(8);
   if (cluster.domain() == 0) cluster.set_domain(cluster.devices());
-  if (cluster.has_rates()) return check_rates(cluster.rates());
-  if (cluster.gpu().empty()) cluster.set_gpu("h200");
-  auto rates = find_rates(cluster.gpu());
-  if (!rates.ok()) return absl::InvalidArgumentError(absl::StrCat("cluster.gpu: ", rates.status().message()));
-  *cluster.mutable_rates() = *std::move(rates);
-  return absl::OkStatus();
+  if (!cluster.has_rates()) {
+    if (cluster.gpu().empty()) cluster.set_gpu("h200");
+    auto rates = find_rates(cluster.gpu());
+    if (!rates.ok()) return absl::InvalidArgumentError(absl::StrCat("cluster.gpu: ", rates.status().message()));
+    *cluster.mutable_rates() = *std::move(rates);
+  }
+  if (cluster.has_links()) cluster.mutable_rates()->mutable_domain()->Swap(cluster.mutable_links());
+  if (cluster.has_network()) cluster.mutable_rates()->mutable_network()->Swap(cluster.mutable_network());
+  cluster.clear_links();
+  cluster.clear_network();
+  return check_rates(cluster.rates());
 }
 
 }  // namespace telar::forecast

@@ -1,5 +1,6 @@
 #include "worker/forecast/recorded.h"
 
+#include <limits>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -20,6 +21,8 @@ using engine::KernelId;
 using engine::Op;
 using engine::OpId;
 using engine::Phase;
+
+constexpr double kAnyClock = std::numeric_limits<double>::infinity();
 
 // "s3.mb5/layers..." is of stage 3; without a prefix, of the only stage.
 int stage_of(const std::string& name) {
@@ -44,11 +47,15 @@ class PaperWriter {
     for (OpId id = 0; id < program.ops().size(); ++id) {
       const Op& op = program.ops()[id];
       const engine::PlannedOp& planned = ops[id];
-      PaperOp one{.seconds = costs_.seconds(op), .lane = planned.lane, .phase = op.phase};
+      PaperOp one{.seconds = costs_.seconds(op),
+                  .least = costs_.seconds(op, kAnyClock),
+                  .lane = planned.lane,
+                  .phase = op.phase};
       if (op.comm) {
         one.slowdown = static_cast<float>(costs_.slowdown(*op.comm));
         one.waits_for_kernel = cluster_.rates().transfers_wait_for_kernels();
         one.meeting = meeting_of_group_[op.comm->group];
+        (costs_.within_domain(*op.comm) ? rank.uses_domain : rank.uses_network) = true;
       } else {
         count(op, one.seconds, rank);
       }

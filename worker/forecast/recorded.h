@@ -21,7 +21,8 @@ struct RecordedRank {
   uint64_t evaluation_bytes = 0;  // What evaluation needs beside it.
   uint32_t layers = 0;
   uint64_t ops = 0;
-  std::map<int, parallel::StageCost> stages;  // Seconds of one micro-batch, without what waits or travels.
+  bool uses_domain = false, uses_network = false;  // Has calls of groups inside a domain, of others.
+  std::map<int, parallel::StageCost> stages;       // Seconds of one micro-batch, without what waits or travels.
 };
 
 // `cluster` is complete. Without `memory` no bytes are found, in a third of the time. INTERNAL: the engine cannot plan

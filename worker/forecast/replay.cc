@@ -36,7 +36,8 @@ struct Meeting {
 
 class Replay {
  public:
-  explicit Replay(const std::vector<PaperRank>& ranks) : ranks_(ranks), state_(ranks.size()) {
+  Replay(const std::vector<PaperRank>& ranks, const std::vector<double>& clocks)
+      : ranks_(ranks), clocks_(clocks), state_(ranks.size()) {
     std::map<std::string, size_t> members;
     for (const PaperRank& rank : ranks) {
       for (const std::string& name : rank.meetings) ++members[name];
@@ -116,7 +117,7 @@ class Replay {
     std::vector<size_t> calls(rank.meetings.size(), 0);
     for (OpId op = 0; op < count; ++op) {
       const PaperOp& paper = rank.ops[op];
-      state.seconds.push_back(paper.seconds);
+      state.seconds.push_back(alone(r, op));
       OpId& before = last[paper.lane];
       state.lane_before[op] = before;
       if (before != engine::kNoOp) state.lane_next[before] = op;
@@ -133,6 +134,12 @@ class Replay {
       }
       state.meeting[op] = known[call];
     }
+  }
+
+  // With nothing beside it.
+  double alone(size_t r, OpId op) const {
+    const PaperOp& paper = ranks_[r].ops[op];
+    return clocks_.empty() ? paper.seconds : std::max(paper.seconds / clocks_[r], paper.least);
   }
 
   double ready_time(size_t r, OpId op) const {
@@ -228,7 +235,7 @@ class Replay {
         extra +=
             (std::min(times.end, transfers[i].end) - std::max(times.start, transfers[i].start)) * transfers[i].slowdown;
       }
-      state.seconds[op] = rank.ops[op].seconds + extra;
+      state.seconds[op] = alone(r, op) + extra;
     }
   }
 
@@ -272,6 +279,7 @@ class Replay {
   }
 
   const std::vector<PaperRank>& ranks_;
+  const std::vector<double>& clocks_;
   std::vector<State> state_;
   std::vector<Meeting> meetings_;
   std::map<std::string, std::vector<int32_t>> by_name_;  // Its meetings in order.
@@ -280,8 +288,8 @@ class Replay {
 
 }  // namespace
 
-absl::StatusOr<PaperTimes> replay(const std::vector<PaperRank>& ranks) {
-  Replay paper(ranks);
+absl::StatusOr<PaperTimes> replay(const std::vector<PaperRank>& ranks, const std::vector<double>& clocks) {
+  Replay paper(ranks, clocks);
   if (absl::Status status = paper.run(); !status.ok()) return status;
   paper.slow_down();
   if (absl::Status status = paper.run(); !status.ok()) return status;

@@ -21,6 +21,7 @@ inline constexpr int kPhases = static_cast<int>(engine::Phase::kOther) + 1;
 // A rank's step without anything that only running it needs.
 struct PaperOp {
   double seconds = 0;
+  double least = 0;               // At the highest clock.
   float slowdown = 0;             // Of what computes beside it; 0 for what computes.
   bool waits_for_kernel = false;  // It cannot start before what computes at that time has ended.
   uint32_t lane = 0;              // Index into PaperRank::lanes.
@@ -44,7 +45,8 @@ struct PaperTimes {
   std::vector<Rank> ranks;
 };
 
-// INTERNAL: ranks wait for each other in a ring, or do not do the same together.
-absl::StatusOr<PaperTimes> replay(const std::vector<PaperRank>& ranks);
+// `clocks`: of each rank, by how much its ops are faster than their seconds, if they can be; empty: 1 of all. INTERNAL:
+// ranks wait for each other in a ring, or do not do the same together.
+absl::StatusOr<PaperTimes> replay(const std::vector<PaperRank>& ranks, const std::vector<double>& clocks = {});
 
 }  // namespace telar::forecast

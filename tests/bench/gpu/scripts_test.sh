@@ -9,8 +9,10 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { echo "scripts_test.sh: $*"; exit 1; }
 
-bash -n "$gpu/run.sh"
-if command -v shellcheck >/dev/null; then shellcheck "$gpu/run.sh"; else echo "no shellcheck here"; fi
+for script in "$gpu"/*.sh; do
+  bash -n "$script"
+  if command -v shellcheck >/dev/null; then shellcheck "$script"; else echo "no shellcheck here"; fi
+done
 for script in "$gpu"/*.py; do
   python3 - "$script" <<'END'
 import ast, sys

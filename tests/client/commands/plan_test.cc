@@ -13,6 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class PlanTest : public CommandTest {
  protected:
@@ -109,6 +110,37 @@ TEST_F(PlanTest, AutoPrecisionIsToldWithBothTimes) {
                                HasSubstr("1: fastest of those that fit")));
   EXPECT_EQ(plan(context, {.file = put("large.yaml", large), .sets = {"precision.keep_bf16=[9]"}}), kUsage);
   EXPECT_THAT(err.str(), HasSubstr("precision.keep_bf16[0]: '9' is no layer"));
+}
+
+TEST_F(PlanTest, WhereRatesComeFromIsSaid) {
+  const std::string file = job("batch: {global: 16, sequence_length: 1024}\nresources: {devices: 16}\n");
+  ASSERT_EQ(plan(context, {.file = file}), kOk) << err.str();
+  EXPECT_THAT(out.str(), AllOf(HasSubstr("rates: h200 measured, network FROM A DATA SHEET, not measured\n"),
+                               HasSubstr("note: rates.network: what travels there is timed by a data sheet")));
+  out.str("");
+  // One node's job has nothing to do with the network.
+  ASSERT_EQ(plan(context, {.file = job("batch: {global: 8, sequence_length: 1024}\nresources: {devices: 8}\n")}), kOk);
+  EXPECT_THAT(out.str(), AllOf(HasSubstr("rates: h200 measured, links inside a domain measured\n"),
+                               Not(HasSubstr("rates.network"))));
+}
+
+TEST_F(PlanTest, AMeasuredNetworkReplacesTheDataSheet) {
+  const std::string point = "[{bytes: 65536, bytes_per_second: 1e9}, {bytes: 67108864, bytes_per_second: 1e9}]";
+  const std::string cluster = put("cluster.yaml", "nodes: 2\nnetwork:\n  origin: measured\n  all_reduce: " + point +
+                                                      "\n  all_gather: " + point + "\n  reduce_scatter: " + point +
+                                                      "\n  send: " + point + "\n  exchange: " + point + "\n");
+  const std::string file = job("batch: {global: 16, sequence_length: 1024}\nresources: {devices: 16}\n");
+  context.options.output = Output::kJson;
+  const auto planned = [&](const std::string& with) {
+    out.str("");
+    EXPECT_EQ(plan(context, {.file = file, .cluster = with}), kOk) << err.str();
+    return nlohmann::json::parse(out.str());
+  };
+  const auto sheet = planned(""), measured = planned(cluster);
+  EXPECT_EQ(sheet["rates"], nlohmann::json::parse(R"([{"rates": "device", "origin": "MEASURED"},
+                                                      {"rates": "network", "origin": "DATA_SHEET"}])"));
+  EXPECT_EQ(measured["rates"][1]["origin"], "MEASURED");
+  EXPECT_GT(measured["step_seconds"].get<double>(), 2 * sheet["step_seconds"].get<double>());
 }
 
 TEST_F(PlanTest, AutoFindsLayoutsForAllOfACluster) {

@@ -105,6 +105,7 @@ TEST(ForecastTest, LongStepsAreExtrapolated) {
        {Job{.preset = "gpt2-350m", .micro = 4, .global = 96, .data = 2, .zero = 2},
         Job{.preset = "gpt2-350m", .micro = 2, .global = 64, .pipeline = 4, .schedule = "1f1b"},
         Job{.preset = "gpt2-350m", .micro = 2, .global = 64, .pipeline = 2, .schedule = "interleaved"}}) {
+    SCOPED_TRACE(::testing::Message() << "data " << job.data << ", pipeline " << job.pipeline << " " << job.schedule);
     const v1::JobSpec spec = testing::spec_of(job);
     const auto whole = forecast(spec, testing::cluster_of(1), {.may_shorten = false});
     const auto shorter = forecast(spec, testing::cluster_of(1));

@@ -22,7 +22,14 @@ constexpr double kGB = 1e9;
 
 class OpCostTest : public ::testing::Test {
  protected:
-  const v1::Rates rates_ = *find_rates("h200");
+  // As of single calls: products and transfers alone.
+  static v1::Rates alone() {
+    v1::Rates rates = *find_rates("h200");
+    rates.mutable_products()->clear_start_seconds();
+    rates.mutable_domain()->clear_step_share();
+    return rates;
+  }
+  const v1::Rates rates_ = alone();
   const OpCosts costs_{rates_, {}};
   static Tensor tensor(Program& program, DType dtype, engine::Shape shape) {
     return program.persistent("x", dtype, shape, MemoryClass::kActivations);
@@ -57,8 +64,8 @@ TEST_F(OpCostTest, ProductsInEightBitsAreFaster) {
     }
     return costs_.seconds(program.ops()[0]);
   };
-  EXPECT_NEAR(seconds(In::kBF16) / seconds(In::kFp8), 1.9, 0.05);
-  EXPECT_NEAR(seconds(In::kBF16) / seconds(In::kBlocks), 1.55, 0.05);
+  EXPECT_NEAR(seconds(In::kBF16) / seconds(In::kFp8), rates_.products().fp8_share(), 0.05);
+  EXPECT_NEAR(seconds(In::kBF16) / seconds(In::kBlocks), rates_.products().fp8_block_share(), 0.05);
 }
 
 TEST_F(OpCostTest, QuantisingIsItsBytesAtItsRate) {
@@ -155,6 +162,42 @@ TEST_F(OpCostTest, RingsOverDomainsHaveTheAdaptersOfTheirMembers) {
   EXPECT_LT(inside, eight);
   EXPECT_NEAR(eight, bytes * 15 / 16 / (260 * kGB), 1e-3);  // Eight adapters have 368 GB/s: NVLink is the narrower.
   EXPECT_NEAR(one, bytes * 15 / 16 / (46 * kGB), 1e-3);
+}
+
+TEST_F(OpCostTest, TransfersAreSlowerInAStepThanAlone) {
+  v1::Rates rates = rates_;
+  const double bytes = 1 << 26;
+  const auto seconds = [&](double share) {
+    rates.mutable_domain()->set_step_share(share);
+    return OpCosts(rates, {}).call(CommKind::kAllGather, {.size = 2}, bytes);
+  };
+  EXPECT_DOUBLE_EQ(seconds(0.5), 2 * seconds(1));
+  EXPECT_DOUBLE_EQ(seconds(0), seconds(1));  // Nothing is known.
+}
+
+TEST_F(OpCostTest, WhereADeviceWaitsItsClockRises) {
+  v1::Rates rates = rates_;
+  rates.clear_waiting_power();
+  EXPECT_EQ(clock_of(rates, 0.5), 1);  // Nothing says that power is short.
+  rates.set_waiting_power(0.25);
+  EXPECT_EQ(clock_of(rates, 1), 1);
+  // Busy for 4/5 of the time it draws 0.85 of the limit at the sustained clock.
+  EXPECT_NEAR(clock_of(rates, 0.8), std::cbrt(1 / 0.85), 1e-12);
+  EXPECT_DOUBLE_EQ(clock_of(rates, 0.01), rates.products().peak_flops() / rates.products().sustained_flops());
+}
+
+TEST_F(OpCostTest, AHigherClockHelpsWhatArithmeticBounds) {
+  EXPECT_NEAR(costs_.product(8192, 8192, 8192, 1, 0) / costs_.product(8192, 8192, 8192, 1, 0, 1.1), 1.1, 1e-9);
+  const double copied = 1e12;
+  EXPECT_EQ(costs_.product(1, 8192, 8192, 1, copied, 1.1), costs_.product(1, 8192, 8192, 1, copied));
+}
+
+TEST_F(OpCostTest, ManySmallProductsStartMoreOften) {
+  v1::Rates rates = rates_;
+  rates.mutable_products()->set_start_seconds(0);
+  const double without = OpCosts(rates, {}).product(2048, 4096, 4096, 1, 0);
+  rates.mutable_products()->set_start_seconds(5e-6);
+  EXPECT_DOUBLE_EQ(OpCosts(rates, {}).product(2048, 4096, 4096, 1, 0), without + 5e-6);
 }
 
 }  // namespace

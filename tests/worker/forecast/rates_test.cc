@@ -54,5 +54,26 @@ TEST(RatesTest, AClusterIsCompleted) {
               HasSubstr("cluster.gpu: no rates are built in for 'h2oo'"));
 }
 
+TEST(RatesTest, MeasuredSectionsReplaceThoseOfADevice) {
+  v1::ClusterShape cluster;
+  cluster.set_nodes(2);
+  *cluster.mutable_network() = find_rates("cpu")->domain();
+  cluster.mutable_network()->set_slowdown(0.125);
+  ASSERT_TRUE(complete_cluster(cluster).ok());
+  EXPECT_EQ(cluster.rates().network().slowdown(), 0.125);
+  EXPECT_EQ(cluster.rates().domain().all_reduce_size(), find_rates("h200")->domain().all_reduce_size());
+  EXPECT_FALSE(cluster.has_network());
+  cluster.mutable_links()->set_origin(v1::MEASURED);
+  EXPECT_THAT(std::string(complete_cluster(cluster).message()), HasSubstr("rates.domain.all_reduce: has no points"));
+}
+
+TEST(RatesTest, BuiltInRatesSayWhereTheyAreFrom) {
+  EXPECT_EQ(find_rates("h200")->domain().origin(), v1::MEASURED);
+  for (const std::string& name : built_in_rates()) {
+    EXPECT_EQ(find_rates(name)->origin(), v1::MEASURED);
+    EXPECT_EQ(find_rates(name)->network().origin(), v1::DATA_SHEET);
+  }
+}
+
 }  // namespace
 }  // namespace telar::forecast

@@ -105,5 +105,19 @@ TEST(ReplayTest, RanksThatDoNotMeetAreAnError) {
   EXPECT_EQ(times.status().code(), absl::StatusCode::kInternal);
 }
 
+TEST(ReplayTest, AHigherClockShortensWhatItCan) {
+  RankBuilder one;
+  one.add(0, 4.0, Phase::kForward);
+  one.last().least = 1.0;
+  one.add(0, 2.0, Phase::kForward);  // Bound by memory.
+  one.last().least = 2.0;
+  one.add(1, 1.0, Phase::kGradComm, {1});
+  one.last().least = 1.0;
+  const auto times = replay({one.rank}, {2.0});
+  ASSERT_TRUE(times.ok());
+  EXPECT_DOUBLE_EQ(times->step, 2.0 + 2.0 + 1.0);
+  EXPECT_DOUBLE_EQ(replay({one.rank}, {8.0})->step, 1.0 + 2.0 + 1.0);
+}
+
 }  // namespace
 }  // namespace telar::forecast

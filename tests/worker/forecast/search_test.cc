@@ -50,7 +50,10 @@ TEST(SearchTest, LargeModelsAreSplit) {
   ASSERT_TRUE(found.ok()) << found.status();
   ASSERT_GT(found->best_size(), 0);
   const v1::ParallelSpec& best = found->best(0).spec().parallel();
-  EXPECT_GT(best.tensor() * best.pipeline() * (best.zero_stage() == 3 ? 16 : 1), 8u);
+  // Its weights alone are more than a device has, and its state is more than 16 hold twice.
+  EXPECT_GT(best.tensor() * best.pipeline() * (best.zero_stage() == 3 ? 16 : 1), 1u);
+  EXPECT_TRUE(best.zero_stage() > 0 || best.data() == 1);
+  EXPECT_TRUE(found->best(0).fits());
   EXPECT_LE(best.tensor(), 8u);
 }
 

@@ -163,6 +163,7 @@ v1::ClusterShape a100s(const Published& one) {
   products.set_depth_overhead(0);
   products.set_units(108);
   products.set_accumulate_share(1);
+  products.clear_start_seconds();
   rates.set_copy_bytes_per_second(copy);
   rates.clear_kernels();
   rates.clear_attention();
@@ -172,10 +173,12 @@ v1::ClusterShape a100s(const Published& one) {
   rate.set_forward_flops(2 * dim / (product + 13 / copy));
   rate.set_backward_flops(5 * dim / (3 * product + (19 + 13) / copy));
   rates.set_kernel_seconds(0);
+  rates.clear_waiting_power();
   rates.set_transfers_wait_for_kernels(false);
   const auto flat = [](v1::LinkRates& links, double ring, double send, double slowdown) {
     links.set_latency_seconds(2e-6);
     links.set_slowdown(slowdown);
+    links.clear_step_share();
     links.set_send_slowdown(0);
     for (auto* points : {links.mutable_all_reduce(), links.mutable_all_gather(), links.mutable_reduce_scatter(),
                          links.mutable_send(), links.mutable_exchange()}) {

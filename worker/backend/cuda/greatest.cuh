@@ -83,10 +83,18 @@ class Greatest {
   uint32_t seen_ = 0;
 };
 
-// Before the launch; absent: nothing to do.
+template <typename T>
+__global__ void clear_kernel(T* value) {
+  *value = 0;
+}
+
+// Before the launch; absent: nothing to do. A kernel and no memset: a captured step that is nothing but kernels is
+// handed to the device whole, while memsets cut it into hundreds of pieces that fill the launch queue, so that the host
+// stands in the next step's launch until the one before is long over.
 inline cudaError_t clear_greatest(cudaStream_t stream, const View& amax) {
   if (amax.absent()) return cudaSuccess;
-  return cudaMemsetAsync(amax.data, 0, sizeof(float), stream);
+  clear_kernel<<<1, 1, 0, stream>>>(reinterpret_cast<float*>(amax.data));
+  return cudaGetLastError();
 }
 
 }  // namespace telar::backend::cuda

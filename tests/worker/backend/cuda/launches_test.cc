@@ -83,5 +83,31 @@ TEST_F(LaunchesTest, TimedEventsMeasureWhatIsBetweenThem) {
   EXPECT_NEAR(device_->seconds_between(*start, *stop).value(), one + twenty, 1e-5);
 }
 
+// Memsets would cut the graph of an FP8 step into hundreds of pieces, and the host would stand in its launch.
+TEST_F(LaunchesTest, WhatFindsTheGreatestIsCapturedAsKernels) {
+  View greatest = view_;
+  greatest.shape = Shape{1};
+  const auto other = device_->allocate(view_.bytes()).value();
+  View y = view_;
+  y.data = other->data();
+  ASSERT_EQ(cudaStreamBeginCapture(handle_of(*stream_), cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  absl::Status status = device_->kernels().amax(*stream_, In(y), In(), Out(greatest));
+  status.Update(device_->kernels().gelu(*stream_, In(y), Out(y), Out(greatest)));
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(handle_of(*stream_), &graph), cudaSuccess);
+  ASSERT_EQ(status, absl::OkStatus());
+  size_t count = 0;
+  ASSERT_EQ(cudaGraphGetNodes(graph, nullptr, &count), cudaSuccess);
+  std::vector<cudaGraphNode_t> nodes(count);
+  ASSERT_EQ(cudaGraphGetNodes(graph, nodes.data(), &count), cudaSuccess);
+  EXPECT_THAT(nodes, SizeIs(4));  // Both clear what they find the greatest in.
+  for (const cudaGraphNode_t node : nodes) {
+    cudaGraphNodeType type{};
+    ASSERT_EQ(cudaGraphNodeGetType(node, &type), cudaSuccess);
+    EXPECT_EQ(type, cudaGraphNodeTypeKernel);
+  }
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+}
+
 }  // namespace
 }  // namespace telar::backend::cuda
