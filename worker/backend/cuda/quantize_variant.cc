@@ -1,8 +1,6 @@
 #include "worker/backend/cuda/quantize_variant.h"
 
-#include <cstdlib>
-#include <string_view>
-
+#include "worker/backend/cuda/candidates.h"
 #include "worker/backend/cuda/occupancy.h"
 
 namespace telar::backend::cuda {
@@ -13,10 +11,8 @@ constexpr int kThreadsOfTile = 256;
 }  // namespace
 
 QuantizeVariant quantize_variant() {
-  const char* wanted = std::getenv("TELAR_QUANTIZE");
-  const std::string_view name = wanted == nullptr ? "" : wanted;
-  if (name == "narrow") return QuantizeVariant::kNarrow;
-  return name == "ahead" ? QuantizeVariant::kAhead : QuantizeVariant::kTiles;
+  if (is_candidate("quantize_ahead")) return QuantizeVariant::kAhead;
+  return is_candidate("quantize_narrow") ? QuantizeVariant::kNarrow : QuantizeVariant::kTiles;
 }
 
 cudaError_t ahead_blocks(const void* kernel, size_t bytes, int64_t tiles, unsigned* blocks) {

@@ -1,4 +1,4 @@
-// How quantising kernels go over their tiles: candidates that are measured beside each other.
+// How quantising kernels go over their tiles.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,7 +14,7 @@ enum class QuantizeVariant : uint8_t {
   kAhead,   // As many blocks as fit, each over several tiles with the next one's elements on their way.
 };
 
-// By TELAR_QUANTIZE at every call: tiles (default), narrow or ahead.
+// At every call, by the candidates quantize_ahead and, where that is not chosen, quantize_narrow: see candidates.h.
 QuantizeVariant quantize_variant();
 
 // Of kAhead: how many blocks of tile threads go over `tiles`, with so many bytes of shared memory each.

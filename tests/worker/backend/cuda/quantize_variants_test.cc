@@ -25,8 +25,8 @@ class QuantizeVariantsTest : public KernelTest {
   };
   static constexpr Want kWanted[] = {{true, true}, {true, false}, {false, true}};
 
-  void TearDown() override { unsetenv("TELAR_QUANTIZE"); }
-  static void choose(const char* variant) { setenv("TELAR_QUANTIZE", variant, 1); }
+  void TearDown() override { unsetenv("TELAR_CANDIDATES"); }
+  static void choose(const char* candidate) { setenv("TELAR_CANDIDATES", candidate, 1); }
 
   Written quantized(Tensor& x, const Shape& shape, Want want, DType dtype, bool sees) {
     Tensor rows = filled(dtype, shape, 3), columns = filled(dtype, {shape[1], shape[0]}, 3);
@@ -56,14 +56,14 @@ class QuantizeVariantsTest : public KernelTest {
     }
   }
 
-  // `write` gives what the variant that is chosen writes.
+  // `write` gives what the candidate that is chosen writes.
   template <typename Write>
   static void expect_alike(const std::string& what, const Write& write) {
-    choose("tiles");
+    choose("");
     const Written tiles = write();
-    for (const char* variant : {"narrow", "ahead"}) {
-      choose(variant);
-      EXPECT_TRUE(write() == tiles) << variant << " " << what;
+    for (const char* candidate : {"quantize_narrow", "quantize_ahead"}) {
+      choose(candidate);
+      EXPECT_TRUE(write() == tiles) << candidate << " " << what;
     }
   }
 };
