@@ -51,8 +51,8 @@ class Graph {
   virtual size_t nodes() const = 0;
 };
 
-// Words of the host's memory that streams write to as they get on, and that the host can read at any time: also when the
-// device has failed and answers nothing any more.
+// Words of the host's memory that streams write to as they get on, and that the host can read at any time: also when
+// the device has failed and answers nothing any more.
 class Marks {
  public:
   struct Mark {

@@ -109,8 +109,8 @@ class LaneExecutor final : public Executor {
     return first_error();
   }
 
-  // An error of the device itself gets in front what was running: whoever found it may have come later. Those of an op's
-  // call stay as they are.
+  // An error of the device itself gets in front what was running: whoever found it may have come later. Those of an
+  // op's call stay as they are.
   absl::Status with_whereabouts(const absl::Status& error) {
     const OpId finder = failed_op();
     if (!absl::IsInternal(error) || (marks_ == nullptr && finder != kNoOp)) return error;

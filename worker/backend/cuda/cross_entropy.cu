@@ -63,6 +63,28 @@ __device__ MaxSum cluster_max_sum(MaxSum value) {
   return all;
 }
 
+// The gradients, but for the target's, of a thread's packs from `begin` on that end before `vocab`; returns the first
+// that does not. `slot` is where the pack is in the cache.
+template <bool kCached, int kStride, bool kVector, typename T>
+__device__ int64_t write_whole_packs(T* row, int64_t begin, int64_t vocab, float exponent, float scale,
+                                     const uint4* cache, int& slot) {
+  constexpr int kN = kPackSize<T>;
+#pragma unroll 4
+  for (; begin + kN <= vocab; begin += kStride, slot += kThreads) {
+    Pack<T, kN> pack;
+    if constexpr (kCached) {
+      memcpy(&pack, &cache[slot], sizeof(uint4));
+    } else {
+      pack = load_pack<kVector, kN, T>(row, begin, begin + kN);
+    }
+    float gradient[kN];
+#pragma unroll
+    for (int i = 0; i < kN; ++i) gradient[i] = fast_exp2(fmaf(pack.get(i), kLog2E, -exponent)) * scale;
+    store_pack<kVector, kN>(row, begin, begin + kN, rounded<T>(gradient));
+  }
+  return begin;
+}
+
 // Blocks [x kCluster, (x + 1) kCluster): row x of [rows, pitch]; the blocks' threads take packs in turn. losses[row] =
 // -log softmax(row)[target], 0 without a target. `logits` is read only, unless kGradient: then it becomes *loss_scale
 // (null: 1) times d loss / d logits, out of shared memory if kCached: there a thread keeps what it has read for itself.
@@ -143,24 +165,11 @@ __global__ void __launch_bounds__(kThreads, 2)
     slot = threadIdx.x;
     begin = mine;
     if constexpr (kLean) {
-      const float exponent = all.exponent;
-#pragma unroll 4
-      for (; begin + kN <= vocab; begin += kStride, slot += kThreads) {
-        Pack<T, kN> pack;
-        if constexpr (kCached) {
-          memcpy(&pack, &cache[slot], sizeof(uint4));
-        } else {
-          pack = load_pack<kVector, kN, T>(row, begin, begin + kN);
-        }
-        float gradient[kN];
-#pragma unroll
-        for (int i = 0; i < kN; ++i) gradient[i] = fast_exp2(fmaf(pack.get(i), kLog2E, -exponent)) * scale;
-        store_pack<kVector, kN>(row, begin, begin + kN, rounded<T>(gradient));
-      }
+      begin = write_whole_packs<kCached, kStride, kVector>(row, begin, vocab, all.exponent, scale, cache, slot);
       // By the thread that has just written it, unless the loop below does.
       const int64_t pack_of_label = label / kN;
       if ((pack_of_label + 1) * kN <= vocab && pack_of_label % (kThreads * kCluster) * kN == mine) {
-        const float e = fast_exp2(fmaf(at_label, kLog2E, -exponent));
+        const float e = fast_exp2(fmaf(at_label, kLog2E, -all.exponent));
         row[label] = from_float<T>(fmaf(e, inverse_sum, -1.0f) * slope);
       }
     }
