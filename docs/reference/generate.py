@@ -6,7 +6,8 @@
     generate.py --self-test
 
 It reads the sources as text: a metric is a name with its help behind it, an error a reason in a call of error() or of a
-function that calls it. A name or reason that it sees and cannot place ends it, so that nothing is left out in silence.
+function that hands it on. A name or reason that it sees and cannot place ends it, and so does a reason that a program or a
+test asks for and no error has, so that nothing is left out in silence.
 """
 import pathlib
 import re
@@ -16,6 +17,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 FOLDERS = ("common", "server", "worker", "client")
+ASKING = (*FOLDERS, "tests/server", "tests/client", "tests/worker", "tests/fakes")  # Who looks at the reason of an error.
 NO_METRICS = {"telar_backend_module"}
 NO_REASONS = {"setenv", "getenv", "envname"}  # Whose arguments look like a reason.
 LITERAL = r'"((?:[^"\\]|\\.)*)"'
@@ -25,8 +27,9 @@ MESSAGE_WIDTH = 200
 class Sources:
     def __init__(self, root=ROOT):
         self.root = root
-        self.files = {str(path.relative_to(root)): path.read_text() for folder in FOLDERS
-                      for path in sorted((root / folder).rglob("*.*")) if path.suffix in (".cc", ".h")}
+        self.asking = {str(path.relative_to(root)): path.read_text() for folder in ASKING
+                       for path in sorted((root / folder).rglob("*.*")) if path.suffix in (".cc", ".h")}
+        self.files = {path: text for path, text in self.asking.items() if path.split("/")[0] in FOLDERS}
 
     def text(self, name):
         return (self.root / name).read_text()
@@ -157,46 +160,60 @@ def code_name(camel):
     return re.sub(r"(?<!^)(?=[A-Z])", "_", camel).upper()
 
 
-def code_of_helper(sources, path, name):
-    """The code that the function `name` gives its errors, defined there or elsewhere; for a literal in a table, the one that
-    error() gets in this file."""
-    texts = [without_comments(sources.files[path])]
-    for text in texts + [without_comments(other) for other in sources.files.values()] if name else ():
-        for body in re.finditer(rf"\b{re.escape(name)}\([^;{{]*\{{", text):
-            found = re.search(CODE, text[body.end():closing(text, body.end())])
-            if found:
-                return code_name(found.group(1))
-    codes = set(re.findall(rf"\berror\(\s*{CODE}\s*,\s*[a-z]", texts[0]))
+def carriers(text):
+    """{function: code} of those whose first argument is a reason that they put into an error: there even one word, as
+    "REVOKED", is one."""
+    found = {}
+    for start in re.finditer(r"\b(\w+)\(const std::string& (\w+)[^;{]*\{", text):
+        body = text[start.end():closing(text, start.end())]
+        code = re.search(CODE, body)
+        if code and re.search(rf"\berror\(\s*{CODE}\s*,\s*{start.group(2)}\b|\bset_reason\(\s*{start.group(2)}\s*\)", body):
+            found[start.group(1)] = code_name(code.group(1))
+    return found
+
+
+def code_of_table(text):
+    """The code that error() gets in this file where its reason is no literal but comes from a table."""
+    codes = set(re.findall(rf"\berror\(\s*{CODE}\s*,\s*[a-z]", text))
     return code_name(codes.pop()) if len(codes) == 1 else None
 
 
 def reasons(sources):
     """reason -> {(code, message)}"""
+    texts = {path: without_comments(raw) for path, raw in sources.files.items()}
+    everywhere = {name: code for path, text in texts.items() if path.startswith("common/") for name, code in carriers(text).items()}
     found = {}
 
     def note(reason, code, message):
         found.setdefault(reason, set()).add((code, message))
 
-    for path, raw in sources.files.items():
-        text = without_comments(raw)
-        for one in re.finditer(r'"([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)"', text):
+    for path, text in texts.items():
+        helpers = {**everywhere, **carriers(text)}
+        for one in re.finditer(r'"([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*)"', text):
             before, rest = text[:one.start()], text[one.end():]
             reason = one.group(1)
             message = said(rest[1:closing(rest, 0)]) if rest.startswith(",") else ""
             direct = re.search(rf"\berror\(\s*{CODE}\s*,\s*$", before)
             helper = re.search(r"\b(\w+)\(\s*$", before)
+            helper = helper.group(1) if helper else ""
             if direct:
                 note(reason, code_name(direct.group(1)), message)
-            elif re.search(r"\bset_reason\(\s*$", before):
+            elif helper == "set_reason":
                 note(reason, "INVALID_ARGUMENT", "every mistake of the request, each with its field")
-            elif helper and helper.group(1) in NO_REASONS:
+            elif helper in helpers:
+                note(reason, helpers[helper], message)
+            elif "_" not in reason or helper in NO_REASONS:
                 continue
             elif rest.startswith(",") and (before.rstrip().endswith("{") or helper):
-                code = code_of_helper(sources, path, helper.group(1) if helper else "")
+                code = code_of_table(text)
                 if code:
                     note(reason, code, message)
                 elif path.startswith("server/"):
                     fail(f"{path}: cannot tell the code that goes with {reason}")
+    for path, raw in sources.asking.items():
+        for asked in re.findall(r'\breason\([^;"]*(?:==|,)\s*"([A-Z][A-Z0-9_]*)"', without_comments(raw)):
+            if asked not in found:
+                fail(f"{path} asks for the reason {asked}, which no error seems to have")
     return found
 
 
@@ -265,12 +282,23 @@ def stale(sources, folder):
 def self_test(sources):
     """A metric, a reason and an exit code that nobody has written down must be missed; so must one that is no more."""
     plants = [("server/planted.cc", 'gauge(r, "telar_planted", "A planted one.")', "metrics.md"),
-              ("server/planted.cc", 'return error(absl::StatusCode::kNotFound, "PLANTED_REASON", "planted");', "errors.md")]
+              ("server/planted.cc", 'return error(absl::StatusCode::kNotFound, "PLANTED_REASON", "planted");', "errors.md"),
+              ("server/planted.cc", 'return error(absl::StatusCode::kNotFound, "PLANTED", "planted");', "errors.md"),
+              ("server/planted.cc",
+               'absl::Status no(const std::string& why) { return error(absl::StatusCode::kAborted, why, ""); }\n'
+               'absl::Status use() { return no("PLANTED"); }', "errors.md")]
     for path, text, page in plants:
         sources.files[path] = text
         if stale(sources, HERE) != [page]:
             fail(f"a planted line passed: {text}")
         del sources.files[path]
+    sources.asking["tests/planted.cc"] = 'EXPECT_EQ(reason(call()), "PLANTED");'
+    try:
+        reasons(sources)
+    except SystemExit:
+        del sources.asking["tests/planted.cc"]
+    else:
+        fail("a reason that is asked for and that no error has passed")
     with tempfile.TemporaryDirectory() as folder:
         for name in PAGES:
             (pathlib.Path(folder) / name).write_text((HERE / name).read_text().replace("_total`", "_gone`").replace("JOB_", "GONE_"))
