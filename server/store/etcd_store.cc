@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "server/store/group_writer.h"
 
 namespace telar::server::store {
 namespace {
@@ -54,6 +55,11 @@ bool read_event(const pb::KeyValue& row, EventRow* event) {
 // What changes, in any order: no key is there twice but to be erased.
 class Writes {
  public:
+  // What those write, too.
+  void add(const Writes& others) {
+    ops_.MergeFrom(others.ops_);
+    bytes_ += others.bytes_;
+  }
   void put(std::string key, std::string value) {
     bytes_ += key.size() + value.size() + 16;
     pb::PutRequest* request = ops_.Add()->mutable_request_put();
@@ -69,6 +75,8 @@ class Writes {
     ops_.rbegin()->mutable_request_delete_range()->set_range_end(end_of_prefix(prefix));
   }
   bool fit_in_one() const { return ops_.size() <= kMostOps && bytes_ <= kMostBytes; }
+  int count() const { return ops_.size(); }
+  size_t bytes() const { return bytes_; }
   const google::protobuf::RepeatedPtrField<pb::RequestOp>& ops() const { return ops_; }
   // Each as large as one value may be.
   std::vector<std::string> parts() const {
@@ -103,6 +111,7 @@ pb::Compare absent(const std::string& key) {
   return compare;
 }
 
+// Commits of several threads become one transaction, as far as they fit; one that does not fit alone goes in parts.
 class EtcdStore final : public Store {
  public:
   EtcdStore(EtcdClient* client, Leadership* leadership, EtcdOptions options)
@@ -143,6 +152,14 @@ class EtcdStore final : public Store {
 
   absl::StatusOr<std::optional<std::string>> read(const std::string& name);
   using Ops = google::protobuf::RepeatedPtrField<pb::RequestOp>;
+  struct Commit {
+    Writes writes;
+    std::vector<std::string> fresh;  // Keys of answers.
+    absl::Status status;
+  };
+  using Group = GroupWriter<Commit>::Group;
+  static bool fits(const Group& group, const Commit& another);
+  void commit_group(const Group& group);
   // Done once, and only while this process leads; comes back with a definite word, or when it leads no more.
   // ALREADY_EXISTS: a key of `fresh` is there.
   absl::Status write(const Ops& ops, const std::vector<std::string>& fresh);
@@ -166,9 +183,9 @@ class EtcdStore final : public Store {
   std::atomic<int64_t> revision_{0};  // Newest that we have seen.
   std::atomic<uint64_t> changes_{0};  // In parts, of this term.
 
-  mutable std::mutex mutex_;  // Guards the next three.
+  GroupWriter<Commit> groups_{fits, [this](const Group& group) { commit_group(group); }};
+  mutable std::mutex mutex_;  // Guards the next two.
   std::map<std::string, uint64_t> heads_;
-  std::map<std::string, uint64_t> streams_;  // By key; those that were read or written in this term.
   bool closing_ = false;
   std::condition_variable changed_;
   std::thread compactor_;
@@ -378,27 +395,45 @@ absl::Status EtcdStore::commit_rows(const Batch* batches, size_t count) {
   {
     std::lock_guard<std::mutex> hold(mutex_);
     for (size_t i = 0; i < count; ++i) {
-      if (!batches[i].job) continue;
-      const std::string& id = batches[i].job->id;
-      if (!batches[i].events.empty()) heads_[id] = batches[i].events.back().sequence;
-      if (const auto& stream = batches[i].stream)
-        streams_[stream_of(id, stream->epoch, stream->rank)] = stream->next_line;
+      if (batches[i].job && !batches[i].events.empty()) heads_[batches[i].job->id] = batches[i].events.back().sequence;
     }
   }
   if (options_.on_commit) options_.on_commit(std::chrono::duration<double>(SteadyClock::now() - start).count());
   return absl::OkStatus();
 }
 
+bool EtcdStore::fits(const Group& group, const Commit& another) {
+  int ops = another.writes.count();
+  size_t bytes = another.writes.bytes();
+  for (const Commit* one : group) {
+    ops += one->writes.count();
+    bytes += one->writes.bytes();
+  }
+  return ops <= kMostOps && bytes <= kMostBytes;
+}
+
+void EtcdStore::commit_group(const Group& group) {
+  Commit all = *group.front();
+  for (size_t i = 1; i < group.size(); ++i) {
+    all.writes.add(group[i]->writes);
+    all.fresh.insert(all.fresh.end(), group[i]->fresh.begin(), group[i]->fresh.end());
+  }
+  const absl::Status status = write(all.writes.ops(), all.fresh);
+  // Only who is at fault may fail; a lost lead is everybody's.
+  const bool blame_each = !status.ok() && !absl::IsFailedPrecondition(status) && group.size() > 1;
+  for (Commit* one : group) one->status = blame_each ? write(one->writes.ops(), one->fresh) : status;
+}
+
 // In one, where all of it fits. Otherwise the parts are written down first, then, in one with the answers, that they
 // stand; then they are carried out.
 absl::Status EtcdStore::commit_in_parts(const Writes& writes, const Writes& answers,
                                         const std::vector<std::string>& fresh) {
-  Writes whole = writes;
-  for (const pb::RequestOp& op : answers.ops()) whole.put(op.request_put().key(), op.request_put().value());
-  if (whole.fit_in_one()) {
-    absl::Status status = write(whole.ops(), fresh);
-    if (status.ok()) reach("committed");
-    return status;
+  Commit whole{writes, fresh, {}};
+  whole.writes.add(answers);
+  if (whole.writes.fit_in_one()) {
+    groups_.run(whole);
+    if (whole.status.ok()) reach("committed");
+    return whole.status;
   }
   const std::string change = absl::StrCat(leadership_->term(), "-", ++changes_);
   const std::vector<std::string> parts = writes.parts();
@@ -472,20 +507,12 @@ absl::StatusOr<std::vector<EventRow>> EtcdStore::events(const std::string& job, 
 }
 
 absl::StatusOr<uint64_t> EtcdStore::next_line(const std::string& job, uint64_t epoch, uint32_t rank) {
-  const std::string name = stream_of(job, epoch, rank);
-  {
-    std::lock_guard<std::mutex> hold(mutex_);
-    if (const auto found = streams_.find(name); found != streams_.end()) return found->second;
-  }
-  auto value = read(name);
+  const auto value = read(stream_of(job, epoch, rank));
   if (!value.ok()) return value.status();
   uint64_t line = 0;
   if (value->has_value() && !absl::SimpleAtoi(**value, &line)) {
     return absl::DataLossError(absl::StrCat("store ", client_->name(), ": an offset of job ", job));
   }
-  std::lock_guard<std::mutex> hold(mutex_);
-  line = std::max(line, streams_[name]);  // A commit may have been quicker.
-  streams_[name] = line;
   return line;
 }
 

@@ -6,14 +6,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
 #include <cstring>
-#include <deque>
 #include <map>
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
 #include "common/fault_point.h"
+#include "server/store/group_writer.h"
 #include "server/store/store.h"
 
 namespace telar::server::store {
@@ -121,9 +120,8 @@ class Statement {
   int bound_ = 0;
 };
 
-// Commits of several threads become one transaction: the first that comes writes for all that wait, the others sleep
-// until theirs is durable. Who comes meanwhile is in the next one. Reads have a connection of their own, so that they
-// wait for no disk.
+// Commits of several threads become one transaction. Reads have a connection of their own, so that they wait for no
+// disk.
 class SqliteStore final : public Store {
  public:
   explicit SqliteStore(SqliteOptions options) : options_(std::move(options)) {}
@@ -140,13 +138,12 @@ class SqliteStore final : public Store {
   absl::StatusOr<std::optional<std::string>> answer(const std::string& request) override;
 
  private:
-  struct Waiting {
+  struct Commit {
     const Batch* batches;
     size_t count;
-    bool done = false;
     absl::Status status;
   };
-  using Group = std::vector<Waiting*>;
+  using Group = GroupWriter<Commit>::Group;
 
   absl::Status commit_rows(const Batch* batches, size_t count);
   absl::Status lock();
@@ -176,10 +173,8 @@ class SqliteStore final : public Store {
   Connection own_reader_;
   Connection* reader_ = &own_reader_;  // A database in memory has one connection only.
 
-  std::mutex mutex_;  // Guards the next three. No disk is waited for under it.
-  std::condition_variable changed_;
-  std::deque<Waiting*> waiting_;
-  bool writing_ = false;  // Some thread writes for others.
+  GroupWriter<Commit> groups_{[](const Group& group, const Commit&) { return group.size() < kMostGroup; },
+                              [this](const Group& group) { commit_group(group); }};
 };
 
 absl::Status SqliteStore::lock() {
@@ -309,7 +304,7 @@ absl::Status SqliteStore::transact(const Group& group) {
   if (absl::Status status = run("BEGIN IMMEDIATE", "begin"); !status.ok()) return status;
   reach("begin");
   absl::Status status;
-  for (const Waiting* one : group) {
+  for (const Commit* one : group) {
     for (size_t i = 0; i < one->count && status.ok(); ++i) status = write(one->batches[i]);
   }
   reach("written");
@@ -327,31 +322,13 @@ absl::Status SqliteStore::transact(const Group& group) {
 void SqliteStore::commit_group(const Group& group) {
   const absl::Status status = transact(group);
   const bool blame_each = !status.ok() && group.size() > 1;  // Only who is at fault may fail.
-  for (Waiting* one : group) one->status = blame_each ? transact({one}) : status;
+  for (Commit* one : group) one->status = blame_each ? transact({one}) : status;
 }
 
 absl::Status SqliteStore::commit_rows(const Batch* batches, size_t count) {
   const auto start = std::chrono::steady_clock::now();
-  Waiting mine{batches, count};
-  std::unique_lock<std::mutex> hold(mutex_);
-  waiting_.push_back(&mine);
-  while (!mine.done) {
-    if (writing_) {
-      changed_.wait(hold);
-      continue;
-    }
-    writing_ = true;
-    const auto end = waiting_.begin() + static_cast<std::ptrdiff_t>(std::min(waiting_.size(), kMostGroup));
-    const Group group(waiting_.begin(), end);
-    waiting_.erase(waiting_.begin(), end);
-    hold.unlock();
-    commit_group(group);
-    hold.lock();
-    writing_ = false;
-    for (Waiting* one : group) one->done = true;  // From here on its owner may be gone.
-    changed_.notify_all();
-  }
-  hold.unlock();
+  Commit mine{batches, count, {}};
+  groups_.run(mine);
   if (mine.status.ok() && options_.on_commit) {
     options_.on_commit(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
