@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 
 #include "absl/strings/str_cat.h"
@@ -28,6 +29,16 @@ absl::Status storage_error(int problem, const std::string& path) {
   return with_class(v1::STORAGE, absl::ErrnoToStatus(problem, absl::StrCat("cannot write ", path)));
 }
 
+// What a line is about; absent where it is none of ours. One without a step is about all of them.
+std::optional<uint64_t> step_of(const std::string& line) {
+  const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+  if (!json.is_object()) return std::nullopt;
+  const auto step = json.find("step");
+  if (step == json.end()) return 0;
+  if (!step->is_number_unsigned()) return std::nullopt;
+  return step->get<uint64_t>();
+}
+
 // Keeps the lines up to `step`; a torn last line of a crash goes too.
 absl::Status cut_after(const std::string& run_dir, uint64_t step) {
   std::ifstream in(absl::StrCat(run_dir, "/", kName));
@@ -35,8 +46,8 @@ absl::Status cut_after(const std::string& run_dir, uint64_t step) {
   auto kept = PublishedFile::create(run_dir, kName);
   absl::Status status = kept.status();
   for (std::string line; status.ok() && std::getline(in, line);) {
-    const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
-    if (json.is_discarded() || !json.is_object() || json.value("step", uint64_t{0}) > step) continue;
+    const auto about = step_of(line);
+    if (!about || *about > step) continue;
     line += '\n';
     status = (*kept)->append(std::as_bytes(std::span(line)));
   }

@@ -110,6 +110,18 @@ TEST_F(FullDisk, TheCurveWaitsForRoom) {
   EXPECT_EQ(lines, 4);
 }
 
+// Whatever a crash or a person left in it: lines that are none of ours go, and nothing throws.
+TEST_F(FullDisk, TheCurveGoesOnBehindWhatItCanRead) {
+  std::ofstream(root_ + "/metrics.jsonl")
+      << "{\"step\":1,\"loss\":2.5}\n{\"step\":\"1\"}\n{\"step\":-1}\n{\"step\":null}\n"
+      << "[1]\n\n{\"note\":\"mine\"}\n{\"step\":3}\n{\"step\":2";
+  ASSERT_TRUE(MetricsFile::open(root_, 2).value()->write(step(3).step()).ok());
+  std::ifstream written(root_ + "/metrics.jsonl");
+  std::string line, all;
+  while (std::getline(written, line)) all += line.substr(0, line.find(',')) + "\n";
+  EXPECT_EQ(all, "{\"step\":1\n{\"note\":\"mine\"}\n{\"step\":3\n");
+}
+
 TEST_F(FullDisk, EventsWaitForRoom) {
   auto events = EventLog::open(root_ + "/events").value();
   const int file = file_of(root_ + "/events");
