@@ -49,17 +49,20 @@ absl::StatusOr<Config> config_of(const Flags& flags) {
   return config;
 }
 
+using Scrape = std::map<std::string, double>;
+
 // The value below which a share of a Prometheus histogram's observations lie, between two scrapes: the upper border of
-// its bucket.
-double quantile(const std::map<std::string, double>& before, const std::map<std::string, double>& after,
-                const std::string& name, double share) {
+// its bucket. `label`: name="value", where the histogram has one.
+double quantile(const Scrape& before, const Scrape& after, const std::string& name, double share,
+                const std::string& label = "") {
   std::map<double, double> buckets;
   double all = 0;
+  const std::string prefix = name + "_bucket{" + label + (label.empty() ? "" : ",") + "le=\"";
   for (const auto& [key, value] : after) {
-    if (key.rfind(name + "_bucket{le=\"", 0) != 0) continue;
+    if (key.rfind(prefix, 0) != 0) continue;
     const auto old = before.find(key);
     const double count = value - (old == before.end() ? 0 : old->second);
-    const std::string border = key.substr(name.size() + 12);
+    const std::string border = key.substr(prefix.size());
     if (border.rfind("+Inf", 0) == 0) {
       all = count;
     } else {
@@ -72,10 +75,29 @@ double quantile(const std::map<std::string, double>& before, const std::map<std:
   return INFINITY;
 }
 
-double change(const std::map<std::string, double>& before, const std::map<std::string, double>& after,
-              const std::string& key) {
+double change(const Scrape& before, const Scrape& after, const std::string& key) {
   const auto value = after.find(key), old = before.find(key);
   return (value == after.end() ? 0 : value->second) - (old == before.end() ? 0 : old->second);
+}
+
+// What the coordinator held its one lock for: whoever is slow here makes all calls slow.
+nlohmann::ordered_json show_holds(const Scrape& before, const Scrape& after, double seconds) {
+  const std::string name = "telar_manager_hold_seconds";
+  const std::string begin = name + "_count{";
+  nlohmann::ordered_json json;
+  fmt::print("\n{:<14}{:>9}{:>10}{:>12}{:>13}\n", "lock held for", "per s", "% of time", "p99 ms <=", "most ms <=");
+  for (const auto& [key, value] : after) {
+    if (key.rfind(begin, 0) != 0) continue;
+    const std::string label = key.substr(begin.size(), key.size() - begin.size() - 1);  // holder="list"
+    const double count = change(before, after, key);
+    const double share = change(before, after, name + "_sum{" + label + "}") / seconds;
+    const double p99 = quantile(before, after, name, 0.99, label) * 1e3;
+    const double most = quantile(before, after, name, 1, label) * 1e3;
+    const std::string what = label.substr(8, label.size() - 9);
+    fmt::print("{:<14}{:>9.0f}{:>10.2f}{:>12g}{:>13g}\n", what, count / seconds, share * 100, p99, most);
+    json[what] = {{"per_s", count / seconds}, {"share", share}, {"p99_ms", p99}, {"most_ms", most}};
+  }
+  return json;
 }
 
 nlohmann::ordered_json show(const std::string& title, const std::vector<Latencies::Row>& rows, double seconds) {
@@ -152,6 +174,7 @@ absl::Status run(const Flags& flags) {
   const double round_p50 = quantile(before, after, "telar_scheduler_round_seconds", 0.5) * 1e3;
   const double round_p99 = quantile(before, after, "telar_scheduler_round_seconds", 0.99) * 1e3;
   const double resident = static_cast<double>((*coordinator)->resident_bytes()) / (1 << 20);
+  json["lock"] = show_holds(before, after, seconds);
   fmt::print("scheduler round p50 <= {:g} ms, p99 <= {:g} ms; {:.0f} changes/s in {:.0f} writes/s to the disk\n",
              round_p50, round_p99, commits / seconds, writes / seconds);
   fmt::print("ranks that run {}, streams lost {}; coordinator: {:.2f} cores, {:.0f} MiB\n", (*workers)->running_ranks(),

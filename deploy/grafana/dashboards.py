@@ -113,7 +113,7 @@ FLEET = {
             panel("RPC time, p95", "s", (quantile(0.95, "telar_rpc_seconds", "method", window="5m") + " >= 0", "{{method}}"), side=True,
                   width=12, about="Of calls in the last five minutes; a method that nobody called is not there."),
             panel("Store commit and scheduler round, p95", "s", (quantile(0.95, "telar_store_commit_seconds", window="5m"), "commit"),
-                  (quantile(0.95, "telar_scheduler_round_seconds", window="5m"), "round"), about="A round holds up all calls.", width=6),
+                  (quantile(0.95, "telar_scheduler_round_seconds", window="5m"), "round"), about="A round has its writes in it.", width=6),
             panel("Store", "ops", ("sum(rate(telar_store_commit_seconds_count[5m]))", "changes"),
                   ("sum(rate(telar_store_transactions_total[5m]))", "writes"), about="Changes that come together share a write.", width=6),
             panel("Workers connected", "short", ("max by (instance) (telar_worker_connected)", "{{instance}}"), kind="state-timeline",

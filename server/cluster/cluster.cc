@@ -34,6 +34,10 @@ absl::StatusOr<uint64_t> Cluster::register_node(const v1::RegisterNodeRequest& r
     member.streams = found->second.streams;
   }
   member.registration = ++registrations_;
+  if (found != members_.end()) {
+    for (const v1::Device& device : found->second.info.devices()) --counts_[device.kind()].registered;
+  }
+  for (const v1::Device& device : request.devices()) ++counts_[device.kind()].registered;
   members_[request.node()] = std::move(member);
   ++version_;
   return registrations_;
@@ -170,14 +174,8 @@ void Cluster::release(const std::string& job) {
 }
 
 Cluster::Count Cluster::count(v1::ResourceSpec::Kind kind) const {
-  Count count;
-  for (const auto& [name, member] : members_) {
-    const auto own =
-        static_cast<uint32_t>(std::count_if(member.info.devices().begin(), member.info.devices().end(),
-                                            [kind](const v1::Device& device) { return device.kind() == kind; }));
-    count.registered += own;
-  }
-  return count;
+  const auto found = counts_.find(kind);
+  return found == counts_.end() ? Count() : found->second;
 }
 
 Cluster::Room Cluster::room(v1::ResourceSpec::Kind kind, uint32_t tensor) const {
@@ -208,11 +206,16 @@ std::string Cluster::listen_host(const std::string& node) const {
 }
 
 v1::Node Cluster::node(const std::string& name) const {
+  const auto closed = closed_.find(name);
+  return closed == closed_.end() ? node(name, v1::Node::OPEN, "")
+                                 : node(name, closed->second.scheduling, closed->second.reason);
+}
+
+v1::Node Cluster::node(const std::string& name, v1::Node::Scheduling scheduling, const std::string& reason) const {
   v1::Node node;
   node.set_name(name);
-  node.set_scheduling(scheduling(name));
-  const auto closed = closed_.find(name);
-  if (closed != closed_.end()) node.set_scheduling_reason(closed->second.reason);
+  node.set_scheduling(scheduling);
+  node.set_scheduling_reason(scheduling == v1::Node::OPEN ? "" : reason);
   const auto found = holders_.find(name);
   static const std::map<DeviceKey, std::string> kNone;
   const auto& holders = found == holders_.end() ? kNone : found->second;

@@ -81,6 +81,8 @@ class Cluster {
   std::string listen_host(const std::string& node) const;
   std::vector<v1::Node> nodes() const;           // In order of name.
   v1::Node node(const std::string& name) const;  // Of a known one.
+  // The same, as it were with that scheduling.
+  v1::Node node(const std::string& name, v1::Node::Scheduling scheduling, const std::string& reason) const;
   std::vector<std::string> metrics_addresses() const;
 
  private:
@@ -115,6 +117,7 @@ class Cluster {
   uint64_t version_ = 1;
   uint64_t registrations_ = 0;
   std::map<std::string, Member> members_;
+  std::map<v1::ResourceSpec::Kind, Count> counts_;                   // Of all members.
   std::map<std::string, std::map<DeviceKey, std::string>> holders_;  // node -> device -> job
   Quarantine quarantine_;
   struct Closed {

@@ -1,7 +1,8 @@
 #include "server/jobs/draft.h"
 
+#include <string_view>
+
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "server/cluster/times.h"
 #include "server/jobs/goodput.h"
 #include "server/jobs/transitions.h"
@@ -86,9 +87,12 @@ absl::StatusOr<store::Batch> Draft::finish() {
 }
 
 std::string job_id(const std::string& name) {
-  const std::vector<std::string> parts = absl::StrSplit(name, '/');
-  if (parts.size() != 4 || parts[0] != "projects" || parts[1].empty() || parts[2] != "jobs") return "";
-  return parts[3];
+  constexpr std::string_view kProjects = "projects/", kJobs = "/jobs/";
+  if (name.compare(0, kProjects.size(), kProjects) != 0) return "";
+  const size_t end = name.find('/', kProjects.size());  // Of the project.
+  if (end == std::string::npos || end == kProjects.size() || name.compare(end, kJobs.size(), kJobs) != 0) return "";
+  std::string id = name.substr(end + kJobs.size());
+  return id.find('/') == std::string::npos ? id : "";
 }
 
 }  // namespace telar::server::jobs

@@ -79,14 +79,6 @@ absl::StatusOr<const JobRecord*> JobManager::find(const std::string& name) const
 
 Draft JobManager::draft_of(const std::string& id) const { return Draft(jobs_.at(id), clock_->wall(), timeline_.now()); }
 
-absl::Status JobManager::commit(Draft& draft) {
-  auto batch = finish(draft);
-  if (!batch.ok()) return batch.status();
-  if (absl::Status status = told_of_store(store_->commit(*batch)); !status.ok()) return status;
-  let_count(draft);
-  return absl::OkStatus();
-}
-
 absl::StatusOr<store::Batch> JobManager::finish(Draft& draft) const {
   const std::string id = job_id(draft.job().name());
   if (pending(id)) {
@@ -131,9 +123,10 @@ void JobManager::apply(const JobRecord& before, const JobRecord& after) {
   } else {
     placed_.erase(id);
     stops_.erase(id);
+    lines_.erase(id);
     hangs_.forget(id);
     forecasts_.erase(id);
-    cluster_.release(job.name());
+    if (placed(before.job().state())) cluster_.release(job.name());  // Which looks at every node.
   }
   if (assignments_differ(before, after)) {
     bump(before.job());
@@ -189,7 +182,7 @@ v1::Job JobManager::shown(const JobRecord& record) const {
 }
 
 absl::StatusOr<v1::Job> JobManager::get(const std::string& name) const {
-  std::lock_guard<std::mutex> hold(mutex_);
+  Hold hold = take(Doing::kLook);
   auto record = find(name);
   if (!record.ok()) return record.status();
   return shown(**record);
@@ -214,7 +207,7 @@ absl::StatusOr<v1::ListJobsResponse> JobManager::list(const v1::ListJobsRequest&
   v1::ListJobsResponse response;
   // A few jobs a turn, so that others get the lock between. A job has one place in the order for ever.
   for (bool more = true; more;) {
-    std::lock_guard<std::mutex> hold(mutex_);
+    Hold hold = take(Doing::kList);
     more = list_some(request, most, &below, &response);
   }
   return response;
@@ -250,7 +243,7 @@ absl::StatusOr<EventPage> JobManager::events(const std::string& name, uint64_t a
   EventPage page;
   uint64_t last = 0;
   {
-    std::lock_guard<std::mutex> hold(mutex_);
+    Hold hold = take(Doing::kLook);
     auto record = find(name);
     if (!record.ok()) return record.status();
     page.job = shown(**record);
@@ -274,30 +267,30 @@ absl::StatusOr<EventPage> JobManager::events(const std::string& name, uint64_t a
 absl::StatusOr<store::LogStore::Piece> JobManager::read_log(const std::string& name, uint64_t epoch, uint32_t rank,
                                                             uint64_t offset) const {
   {
-    std::lock_guard<std::mutex> hold(mutex_);
+    Hold hold = take(Doing::kLook);
     if (auto record = find(name); !record.ok()) return record.status();
   }
   return logs_->read({job_id(name), epoch, rank}, offset, kLogChunk);
 }
 
 std::vector<v1::Node> JobManager::nodes() const {
-  std::lock_guard<std::mutex> hold(mutex_);
+  Hold hold = take(Doing::kLook);
   return cluster_.nodes();
 }
 
 void JobManager::shut_down() {
   changes_.shut_down();
-  std::lock_guard<std::mutex> hold(mutex_);
+  Hold hold = take(Doing::kChange);
   for (auto& [node, signal] : node_signals_) signal->shut_down();
 }
 
 void JobManager::set_rendezvous_address(const std::string& address) {
-  std::lock_guard<std::mutex> hold(mutex_);
+  Hold hold = take(Doing::kChange);
   options_.rendezvous_address = address;
 }
 
 std::vector<std::string> JobManager::metrics_addresses() const {
-  std::lock_guard<std::mutex> hold(mutex_);
+  Hold hold = take(Doing::kCount);
   return cluster_.metrics_addresses();
 }
 
@@ -305,7 +298,7 @@ Census JobManager::census() const {
   Census census;
   std::string id;
   for (bool more = true; more;) {
-    std::lock_guard<std::mutex> hold(mutex_);
+    Hold hold = take(Doing::kCount);
     more = count_some(&id, &census);
   }
   return census;

@@ -1,9 +1,9 @@
 // All jobs, their queue, and what the workers are to do. One lock; nothing is told or acted on before it is stored.
 //
-// What comes often (submits, reports, heartbeats) gives up the lock while the store writes, so that changes of many
-// jobs share one write: such a change is *pending*, and nobody sees it before it is stored. A job has at most one:
-// whoever wants to change the same job waits for it first, without the lock (await()); the scheduler's round leaves the
-// job out, and comes again.
+// The lock is given up while the store writes, so that changes of many jobs share one write, and a slow store holds
+// nobody up who only reads: such a change is *pending*, and nobody sees it before it is stored. A job or node has at
+// most one: whoever wants to change the same waits for it first, without the lock (await()); the scheduler's round
+// leaves the job out, and comes again.
 //
 // Knows no gRPC: requests and answers are the messages of the contract, errors carry the reasons and details that it
 // promises. Every method may be called from any thread. A failure of the store is returned as it is and changes
@@ -28,7 +28,9 @@
 #include "server/jobs/device_watch.h"
 #include "server/jobs/draft.h"
 #include "server/jobs/hang_watch.h"
+#include "server/jobs/hold.h"
 #include "server/jobs/job_types.h"
+#include "server/jobs/pending.h"
 #include "server/jobs/queue.h"
 #include "server/jobs/timeline.h"
 #include "server/jobs/waiting.h"
@@ -117,6 +119,7 @@ class JobManager {
   absl::StatusOr<bool> replayed(const std::string& request, google::protobuf::Message& answer) const;
   // Decides each auto of the spec, with mutex_ free: it may take seconds. What and why, for people; empty: it has none.
   absl::StatusOr<std::string> decide_autos(v1::CreateJobRequest& request);
+  Hold take(Doing doing) const { return Hold(mutex_, doing, observer_); }
   // All below want mutex_ held.
   absl::Status replay();
   absl::Status replay_nodes();
@@ -145,9 +148,7 @@ class JobManager {
   v1::CreateJobArrayResponse tried_out(const std::vector<Draft>& drafts);
   absl::Status check_move(const JobRecord& record, const std::string& to) const;
   SchedulingContext scheduling_context() const;
-  // Settles, stores, and only then lets the change count. INTERNAL: a change of this job is pending.
-  absl::Status commit(Draft& draft);
-  absl::StatusOr<store::Batch> finish(Draft& draft) const;
+  absl::StatusOr<store::Batch> finish(Draft& draft) const;  // Settles it. INTERNAL: a change of this job is pending.
   void let_count(const Draft& draft);
   void apply(const JobRecord& before, const JobRecord& after);
   void index_nodes(const std::string& id, const v1::Job& job, bool placed);
@@ -157,58 +158,57 @@ class JobManager {
   Draft draft_of(const std::string& id) const;
 
   // Pending changes: job_manager_pending.cc.
-  struct Pending;
-  using AllPending = std::vector<std::shared_ptr<Pending>>;
-  // Settles the draft and lets everyone know of it but those who read. `request`: whose answer it makes; may be empty.
-  absl::StatusOr<std::shared_ptr<Pending>> begin_commit(Draft draft, const std::string& request = "");
+  // Settles the drafts and lets everyone know of the change but those who read.
+  absl::StatusOr<std::shared_ptr<Pending>> begin(Change change);
+  void add(AllPending& all, Change change, const char* what);  // One that is changed begins; the log says if it cannot.
   // Gives up `hold`, stores, takes it again, and lets the changes count. All are tried; the first error is returned.
-  absl::Status finish_commits(std::unique_lock<std::mutex>& hold, const AllPending& all);
-  // The same in one write, or, where that fails, one by one. How each ended.
-  std::vector<absl::Status> finish_together(std::unique_lock<std::mutex>& hold, const AllPending& all);
-  absl::StatusOr<v1::Job> commit_unlocked(std::unique_lock<std::mutex>& hold, Draft draft,
-                                          const std::string& request = "");
-  // Of a change that could not be stored: the answer of an equal request that was quicker, or why.
-  absl::StatusOr<v1::Job> first_answer(const std::string& request, const absl::Status& status) const;
-  // Until nothing is pending of this job or request. Gives up `hold`: look at nothing before. True: something was.
-  bool await(std::unique_lock<std::mutex>& hold, const std::string& id, const std::string& request = "");
-  void await_node(std::unique_lock<std::mutex>& hold, const std::string& node);  // Jobs that have ranks there.
-  bool pending(const std::string& id) const { return pending_.count(id) != 0; }
+  absl::Status finish_each(Hold& hold, const AllPending& all);
+  // The same in few writes; those of a write that fails one by one. How each ended; the log says what did not.
+  std::vector<absl::Status> finish_round(Hold& hold, const AllPending& all, const char* what);
+  absl::StatusOr<v1::Job> commit(Hold& hold, Draft draft, const std::string& request = "");
+  absl::StatusOr<v1::Node> commit_node(Hold& hold, Change change, const std::string& request, const v1::Node& node);
+  // Until nothing is pending of this key or request. Gives up `hold`: look at nothing before. True: something was;
+  // await_answer: it is answered.
+  bool await(Hold& hold, const std::string& key, const std::string& request = "");
+  absl::StatusOr<bool> await_answer(Hold& hold, const std::string& key, const std::string& request,
+                                    google::protobuf::Message& answer);
+  absl::StatusOr<uint64_t> await_line(Hold& hold, const v1::ReportEventsRequest& request);  // The next of its rank.
+  void await_node(Hold& hold, const std::string& node);  // And of jobs that have ranks there.
+  bool pending(const std::string& key) const { return pending_.count(key) != 0; }
   void apply_pending(Pending& pending);
-  // commit() and commit_all() of the store, in the words of this interface.
-  absl::Status told_of_store(const absl::Status& status) const;
-  absl::Status observe_ranks(std::unique_lock<std::mutex>& hold, const v1::HeartbeatRequest& request);
+  // Needs no lock. Errors in the words of this interface.
+  absl::Status store(const std::vector<store::Batch>& batches) const;
+  absl::Status take_in(Hold& hold, const v1::HeartbeatRequest& request);
   void observe_node(Draft& draft, const v1::HeartbeatRequest& request);
   bool has_strangers(const v1::HeartbeatRequest& request) const;
   // Faults and what is left on devices: quarantine, and the end of what runs there.
-  absl::Status observe_devices(const v1::HeartbeatRequest& request);
-  absl::Status take_finding(const std::string& node, const DeviceWatch::Finding& finding);
-  absl::Status change_devices(const DeviceWatch::Changes& changes,
-                              const std::optional<store::AnswerRow>& answer = std::nullopt);
-  void give_up_receipts();
+  void add_devices(const std::string& node, const DeviceWatch::Changes& devices, Change& change);
+  void take_finding(const std::string& node, const DeviceWatch::Finding& finding, Draft& draft) const;
+  void give_up_receipts(Hold& hold);
   // After bytes of a log came or were given up: says on the job how many are missing, if any are.
   absl::Status note_missing_log(const v1::AppendLogRequest& request);
   // Hangs, stragglers, elastic jobs: job_manager_hang.cc.
   void hear_paces(const v1::HeartbeatRequest& request);
   void add_flight_wishes(const std::string& node, v1::HeartbeatResponse& response) const;
   void add_trace_wishes(const std::string& node, v1::HeartbeatResponse& response) const;
-  bool look_after_gangs();  // False: it is too soon for another look.
-  void judge_hang(const std::string& id);
-  void note_stragglers(const std::string& id);
-  void grow_shrunk();
+  bool look_after_gangs(Hold& hold);  // False: it is too soon for another look.
+  void judge_hang(Hold& hold, const std::string& id);
+  void note_stragglers(Hold& hold, const std::string& id);
+  void grow_shrunk(Hold& hold);
   uint32_t replicas_if_queued(const JobRecord& record);  // Of a job that runs, if it were not placed; 0: none.
-  void keep_timeline();
-  void expire_leases();
+  void keep_timeline(Hold& hold);
+  void expire_leases(Hold& hold);
   // Time limits, drains, and dependencies that cannot hold any more.
-  void enforce();
+  void enforce(Hold& hold);
   std::string why_it_moves(const v1::Job& job) const;  // From a node that is drained or ends; empty: it does not.
-  void place_queued(std::unique_lock<std::mutex>& hold);
+  void place_queued(Hold& hold);
   RoundView view() const;
   Holder holder_of(const JobRecord& record, const cluster::Inventory& inventory, Clock::Wall now) const;
   RoundInput round_input(const RoundView& view, const std::set<uint64_t>& held_back) const;
   std::set<uint64_t> held_back() const;
   std::unique_ptr<Explainer> explainer_of(RoundView view) const;  // Names jobs as they are now.
-  void start(std::unique_lock<std::mutex>& hold, const std::vector<Start>& starts, RoundView& view);
-  void preempt(const Preemption& preemption);
+  void start(Hold& hold, AllPending changes, RoundView& view);    // Stores them along with the starts.
+  void preempt(const Preemption& preemption, AllPending& changes);
 
   JobOptions options_;  // Constant but for rendezvous_address and queues, which mutex_ guards.
   const Roots roots_;
@@ -233,8 +233,9 @@ class JobManager {
   std::pair<uint64_t, uint64_t> last_round_seen_;            // Versions of cluster_ and line_ behind it.
   std::set<std::string> placed_;                             // Ids of those that have, or may have, processes.
   std::map<std::string, std::set<std::string>> placed_on_;   // The same, by node.
-  std::map<std::string, std::shared_ptr<Pending>> pending_;  // By job id.
-  std::map<std::string, std::string> pending_answers_;       // Request -> job id.
+  std::map<std::string, std::shared_ptr<Pending>> pending_;  // By job id, or node_key().
+  std::map<std::string, std::map<std::pair<uint64_t, uint32_t>, uint64_t>> lines_;  // Job id -> stream -> next line.
+  std::map<std::string, std::string> pending_answers_;                              // Request -> one of these.
   std::map<std::string, std::unique_ptr<ChangeSignal>> node_signals_;
   std::map<std::string, uint64_t> versions_;       // Of each node's assignments.
   uint64_t next_version_;                          // Above those of any former life of the coordinator.

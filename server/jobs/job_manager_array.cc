@@ -12,10 +12,12 @@ namespace telar::server::jobs {
 namespace {
 
 constexpr size_t kMostViolations = 50;  // Ten thousand tasks may all be wrong in one way.
+constexpr uint32_t kTasksATurn = 50;    // Then others have the lock: some milliseconds.
 
 // The specs of all tasks, complete. Every violation of every task, the same one once.
 absl::StatusOr<std::vector<v1::JobSpec>> tasks_of(const v1::CreateJobArrayRequest& request,
-                                                  const cluster::Cluster& cluster, const SchedulingContext& context) {
+                                                  const cluster::Cluster& cluster, const SchedulingContext& context,
+                                                  Hold& hold) {
   std::vector<Violation> found;
   for (const plan::SpecProblem& problem : plan::check_array(request.spec())) {
     found.push_back({problem.field, problem.description});
@@ -24,6 +26,7 @@ absl::StatusOr<std::vector<v1::JobSpec>> tasks_of(const v1::CreateJobArrayReques
   std::vector<v1::JobSpec> tasks;
   std::set<std::pair<std::string, std::string>> seen;
   for (uint32_t index = 0; index < request.spec().array().size() && found.size() < kMostViolations; ++index) {
+    if (index % kTasksATurn == kTasksATurn - 1) hold.turn_to(Doing::kSubmit);
     std::vector<Violation> own;
     v1::CreateJobRequest task;
     task.set_parent(request.parent());
@@ -73,17 +76,20 @@ absl::StatusOr<v1::CreateJobArrayResponse> JobManager::create_array(v1::CreateJo
   auto answered = replayed(key, response);
   if (!answered.ok()) return answered.status();
   if (*answered) return response;
-  std::unique_lock<std::mutex> hold(mutex_);
-  auto tasks = tasks_of(request, cluster_, scheduling_context());
+  Hold hold = take(Doing::kSubmit);
+  auto tasks = tasks_of(request, cluster_, scheduling_context(), hold);
   if (!tasks.ok()) return tasks.status();
   if (absl::Status status = check_tasks(*tasks, cluster_, scheduling_context()); !status.ok()) return status;
   const std::string project = project_of(request.parent()), id = new_id();
   const std::string array = absl::StrCat(project, "/jobs/", id, "-0");
+  const uint64_t order = next_order_;
+  next_order_ += tasks->size();
   std::vector<Draft> drafts;
   std::vector<store::Batch> batches;
   for (uint32_t index = 0; index < tasks->size(); ++index) {
+    if (index % kTasksATurn == kTasksATurn - 1) hold.turn_to(Doing::kSubmit);
     const std::string own = request.validate_only() ? "" : absl::StrCat(id, "-", index);
-    Draft draft = submitted(project, owner, (*tasks)[index], own, next_order_ + index);
+    Draft draft = submitted(project, owner, (*tasks)[index], own, order + index);
     draft.job().set_array(array);
     draft.job().set_array_index(index);
     auto batch = draft.finish();
@@ -94,10 +100,9 @@ absl::StatusOr<v1::CreateJobArrayResponse> JobManager::create_array(v1::CreateJo
   }
   if (request.validate_only()) return tried_out(drafts);
   if (!key.empty()) batches.back().answer = store::AnswerRow{key, response.SerializeAsString()};
-  next_order_ += drafts.size();
   // Nobody knows of the tasks yet, so nobody can want to change one meanwhile.
   hold.unlock();
-  const absl::Status status = told_of_store(store_->commit_all(batches));
+  const absl::Status status = store(batches);
   if (!status.ok()) {  // The answer of an equal request that was quicker, or why.
     response.Clear();
     answered = replayed(key, response);

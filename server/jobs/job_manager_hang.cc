@@ -64,7 +64,7 @@ void JobManager::add_flight_wishes(const std::string& node, v1::HeartbeatRespons
 }
 
 absl::Status JobManager::report_flight(const v1::ReportFlightRequest& request) {
-  std::lock_guard<std::mutex> hold(mutex_);
+  Hold hold = take(Doing::kReport);
   auto record = find_open(request.job(), request.epoch(), request.rank(), request.node());
   if (!record.ok()) return record.status();
   hangs_.take_record(job_id(request.job()), request.epoch(), request.rank(), request.record());
@@ -72,13 +72,13 @@ absl::Status JobManager::report_flight(const v1::ReportFlightRequest& request) {
   return absl::OkStatus();
 }
 
-bool JobManager::look_after_gangs() {
+bool JobManager::look_after_gangs(Hold& hold) {
   const Clock::Steady now = clock_->now();
   if (looked_after_ && now - *looked_after_ < kBetweenLooks) return false;
   looked_after_ = now;
-  const std::set<std::string> ids = placed_;  // A commit may take one out.
+  const std::set<std::string> ids = placed_;  // While one is stored others may come and go.
   for (const std::string& id : ids) {
-    if (pending(id)) continue;
+    if (pending(id) || placed_.count(id) == 0) continue;
     const JobRecord& record = jobs_.at(id);
     switch (hangs_.look(record, now)) {
       case HangWatch::Next::kAsk:
@@ -87,17 +87,17 @@ bool JobManager::look_after_gangs() {
         changes_.notify();
         break;
       case HangWatch::Next::kJudge:
-        judge_hang(id);
+        judge_hang(hold, id);
         continue;
       case HangWatch::Next::kNothing:
         break;
     }
-    note_stragglers(id);
+    note_stragglers(hold, id);
   }
   return true;
 }
 
-void JobManager::judge_hang(const std::string& id) {
+void JobManager::judge_hang(Hold& hold, const std::string& id) {
   Draft draft = draft_of(id);
   const std::vector<GangMember> gang = hangs_.members(draft.record());
   if (gang.empty()) return;
@@ -108,14 +108,14 @@ void JobManager::judge_hang(const std::string& id) {
   set_condition(draft, kHang, absl::StrCat(text, " (epoch ", draft.job().epoch(), ")"));
   spdlog::warn("job {}: {}", id, text);
   log_accounts(id, gang, verdict.rank);
-  if (absl::Status status = commit(draft); !status.ok()) {
+  if (absl::Status status = commit(hold, std::move(draft)).status(); !status.ok()) {
     spdlog::error("job {}: cannot record that it hangs: {}", id, std::string(status.message()));
     return;  // Seen again in the next round.
   }
   if (observer_ != nullptr) observer_->on_hang(verdict.named);
 }
 
-void JobManager::note_stragglers(const std::string& id) {
+void JobManager::note_stragglers(Hold& hold, const std::string& id) {
   const JobRecord& record = jobs_.at(id);
   const bool changed = hangs_.look_for_stragglers(record);
   const bool noted = has_condition(record.job(), kStraggler);
@@ -129,7 +129,7 @@ void JobManager::note_stragglers(const std::string& id) {
     set_condition(draft, kStraggler, text);
     spdlog::warn("job {}: {}", id, text);
   }
-  if (absl::Status status = commit(draft); !status.ok()) {
+  if (absl::Status status = commit(hold, std::move(draft)).status(); !status.ok()) {
     spdlog::error("job {}: cannot record its stragglers: {}", id, std::string(status.message()));
     return;
   }
@@ -160,13 +160,13 @@ uint32_t JobManager::replicas_if_queued(const JobRecord& record) {
   return 0;
 }
 
-void JobManager::grow_shrunk() {
+void JobManager::grow_shrunk(Hold& hold) {
   const Clock::Steady now = clock_->now();
   if (looked_for_growth_ && now - *looked_for_growth_ < kBetweenTrials) return;
   looked_for_growth_ = now;
-  const std::set<std::string> ids = placed_;  // A commit may take one out.
+  const std::set<std::string> ids = placed_;  // While one is stored others may come and go.
   for (const std::string& id : ids) {
-    if (pending(id)) continue;
+    if (pending(id) || placed_.count(id) == 0) continue;
     const JobRecord& record = jobs_.at(id);
     const v1::Job& job = record.job();
     if (job.state() != v1::Job::RUNNING || job.placement_size() >= static_cast<int>(most_ranks(job.spec()))) continue;
@@ -176,7 +176,7 @@ void JobManager::grow_shrunk() {
     if (replicas <= job.data_parallel()) continue;
     Draft draft = draft_of(id);
     interrupt(draft, absl::StrCat("there are devices for ", replicas, " replicas instead of ", job.data_parallel()));
-    if (absl::Status status = commit(draft); !status.ok()) {
+    if (absl::Status status = commit(hold, std::move(draft)).status(); !status.ok()) {
       spdlog::error("job {}: cannot record that it grows: {}", id, std::string(status.message()));
     }
   }
@@ -199,7 +199,7 @@ const v1::JobForecast* JobManager::forecast_of(const v1::Job& job) const {
 }
 
 std::optional<ForecastWish> JobManager::forecast_wanted() const {
-  std::lock_guard<std::mutex> hold(mutex_);
+  Hold hold = take(Doing::kCount);
   for (const std::string& id : placed_) {
     const JobRecord& record = jobs_.at(id);
     const auto known = forecasts_.find(id);
@@ -218,7 +218,7 @@ std::optional<ForecastWish> JobManager::forecast_wanted() const {
 }
 
 void JobManager::set_forecast(const ForecastWish& wish, v1::JobForecast forecast) {
-  std::lock_guard<std::mutex> hold(mutex_);
+  Hold hold = take(Doing::kCount);
   if (placed_.count(wish.job) == 0 || jobs_.at(wish.job).job().epoch() != wish.epoch) return;
   forecasts_[wish.job] = {wish.epoch, std::move(forecast)};
 }

@@ -13,19 +13,19 @@ absl::Status JobManager::note_missing_log(const v1::AppendLogRequest& request) {
   const std::string id = job_id(request.job());
   const uint64_t missing = logs_->missing({id, request.epoch(), request.rank()});
   if (missing == 0) return absl::OkStatus();
-  std::unique_lock<std::mutex> hold(mutex_);
+  Hold hold = take(Doing::kReport);
   await(hold, id);
   const auto known = jobs_.find(id);
   if (known == jobs_.end()) return absl::OkStatus();
   Draft draft = draft_of(id);
   set_log_gap(draft, request.epoch(), request.rank(), "missing from its log: ", missing);
-  return draft.changed() ? commit(draft) : absl::OkStatus();
+  return draft.changed() ? commit(hold, std::move(draft)).status() : absl::OkStatus();
 }
 
 void JobManager::remove_old_logs() {
   std::vector<std::pair<Clock::Wall, std::string>> over;
   {
-    std::lock_guard<std::mutex> hold(mutex_);
+    Hold hold = take(Doing::kCount);
     for (const auto& [id, record] : jobs_) {
       if (terminal(record.job().state())) over.emplace_back(cluster::to_wall(record.job().end_time()), id);
     }

@@ -19,36 +19,48 @@ namespace {
 // What is placed is looked at again soon. So many fit one transaction of etcd.
 constexpr size_t kMostStarts = 32;
 constexpr std::chrono::milliseconds kLongestPause(500);
+// What cannot be recorded.
+constexpr const char* kLostNode = "a lost node";
+constexpr const char* kMoves = "its end, or that it moves";
+constexpr const char* kPlacement = "its placement, or its preemption";
 
 }  // namespace
 
 // Jobs of which a change is pending are left out: that change, once it counts, brings about the next round.
 void JobManager::tick() {
-  std::unique_lock<std::mutex> hold(mutex_);
-  keep_timeline();
-  expire_leases();
-  give_up_receipts();
-  enforce();
-  const bool looked = look_after_gangs();
+  Hold hold = take(Doing::kLeases);
+  keep_timeline(hold);
+  // Each of these looks at every job that is placed; calls have their turn in between.
+  for (const auto look : {&JobManager::expire_leases, &JobManager::give_up_receipts, &JobManager::enforce}) {
+    (this->*look)(hold);
+    hold.turn_to(Doing::kLeases);
+  }
+  const bool looked = look_after_gangs(hold);
+  hold.turn_to(Doing::kRound);
   place_queued(hold);
-  if (looked) grow_shrunk();  // Behind the queue: what waits comes first.
+  if (looked) grow_shrunk(hold);  // Behind the queue: what waits comes first.
 }
 
-void JobManager::keep_timeline() {
+void JobManager::keep_timeline(Hold& hold) {
   const auto set = timeline_.unkept();
   if (!set) return;
   spdlog::warn("the wall clock was set by {:.1f} s; no job waits longer or shorter for it",
                std::chrono::duration<double>(*set).count());
-  // Else it is tried again in the next round.
-  if (absl::Status status = told_of_store(timeline_.keep(store_)); !status.ok()) {
-    spdlog::error("cannot record by how much the wall clock was set: {}", std::string(status.message()));
-  }
+  const auto ahead = timeline_.ahead();
+  store::Batch batch;
+  batch.settings = {Timeline::row(ahead)};
+  hold.unlock();
+  const absl::Status status = store({batch});
+  hold.lock();
+  if (status.ok()) return timeline_.keep(ahead);
+  // It is tried again in the next round.
+  spdlog::error("cannot record by how much the wall clock was set: {}", std::string(status.message()));
 }
 
-void JobManager::expire_leases() {
+void JobManager::expire_leases(Hold& hold) {
   for (const std::string& node : cluster_.expire()) spdlog::warn("node {}: its lease ran out", node);
-  const std::set<std::string> ids = placed_;  // A commit may take one out.
-  for (const std::string& id : ids) {
+  AllPending changes;
+  for (const std::string& id : placed_) {
     const auto& places = jobs_.at(id).job().placement();
     const bool lost = std::any_of(places.begin(), places.end(),
                                   [this](const v1::RankPlacement& place) { return cluster_.lost(place.node()); });
@@ -57,23 +69,14 @@ void JobManager::expire_leases() {
     for (int rank = 0; rank < draft.job().placement_size(); ++rank) {
       if (cluster_.lost(draft.job().placement(rank).node())) lose(draft, static_cast<uint32_t>(rank));
     }
-    if (!draft.changed()) continue;
-    // What cannot be stored now is seen again in the next round.
-    if (absl::Status status = commit(draft); !status.ok()) {
-      spdlog::error("job {}: cannot record a lost node: {}", id, std::string(status.message()));
-    }
+    add(changes, change_of(std::move(draft)), kLostNode);
   }
+  finish_round(hold, changes, kLostNode);  // What cannot be stored now is seen again in the next round.
 }
 
-void JobManager::enforce() {
-  const auto store = [this](const std::string& id, Draft& draft, const char* what) {
-    if (!draft.changed()) return;
-    if (absl::Status status = commit(draft); !status.ok()) {
-      spdlog::error("job {}: cannot record {}: {}", id, what, std::string(status.message()));
-    }
-  };
-  const std::set<std::string> ids = placed_;  // A commit may take one out.
-  for (const std::string& id : ids) {
+void JobManager::enforce(Hold& hold) {
+  AllPending changes;
+  for (const std::string& id : placed_) {
     if (pending(id)) continue;
     const JobRecord& record = jobs_.at(id);
     const v1::Job::State state = record.job().state();
@@ -82,17 +85,16 @@ void JobManager::enforce() {
         run_seconds(goodput_of(record, timeline_.now())) >= static_cast<double>(limit)) {
       Draft draft = draft_of(id);
       end_at_time_limit(draft);
-      store(id, draft, "the end of its time");
+      add(changes, change_of(std::move(draft)), kMoves);
     } else if (state == v1::Job::STARTING || state == v1::Job::RUNNING) {
       const std::string why = why_it_moves(record.job());
       if (why.empty()) continue;
       Draft draft = draft_of(id);
       interrupt(draft, why);
-      store(id, draft, "that it moves");
+      add(changes, change_of(std::move(draft)), kMoves);
     }
   }
-  const std::set<uint64_t> depending = line_.depending();
-  for (const uint64_t order : depending) {
+  for (const uint64_t order : line_.depending()) {
     const std::string& id = by_order_.at(order);
     if (pending(id)) continue;
     const auto failed = dependency_that(Dependence::kFails, jobs_.at(id).job());
@@ -101,8 +103,9 @@ void JobManager::enforce() {
     draft.job().set_failure_class(v1::DEPENDENCY);
     draft.job().clear_retry_time();
     draft.transition(v1::Job::FAILED, absl::StrCat(*failed, ", which it never will"));
-    store(id, draft, "that what it comes after failed");
+    add(changes, change_of(std::move(draft)), kMoves);
   }
+  finish_round(hold, changes, kMoves);
 }
 
 // A wall clock that was set back must not keep a job for longer than its delay.
@@ -132,7 +135,9 @@ std::string JobManager::why_it_moves(const v1::Job& job) const {
 std::set<uint64_t> JobManager::held_back() const {
   std::set<uint64_t> orders;
   for (const uint64_t order : line_.depending()) {
-    if (dependency_that(Dependence::kWaits, jobs_.at(by_order_.at(order)).job())) orders.insert(order);
+    const v1::Job& job = jobs_.at(by_order_.at(order)).job();
+    // One that fails for it may not be told yet: what it comes after failed a moment ago.
+    if (dependency_that(Dependence::kWaits, job) || dependency_that(Dependence::kFails, job)) orders.insert(order);
   }
   return orders;
 }
@@ -204,7 +209,7 @@ RoundInput JobManager::round_input(const RoundView& view, const std::set<uint64_
   return input;
 }
 
-void JobManager::place_queued(std::unique_lock<std::mutex>& hold) {
+void JobManager::place_queued(Hold& hold) {
   if (line_.size() == 0) {
     explainer_.reset();
     return;
@@ -219,8 +224,9 @@ void JobManager::place_queued(std::unique_lock<std::mutex>& hold) {
   RoundInput input = round_input(view, back);
   input.most_starts = kMostStarts;
   view.result = plan_round(input);
-  for (const Preemption& preemption : view.result.preemptions) preempt(preemption);
-  start(hold, view.result.starts, view);
+  AllPending changes;
+  for (const Preemption& preemption : view.result.preemptions) preempt(preemption, changes);
+  start(hold, std::move(changes), view);
   // Cut short, there may be more to start.
   last_round_seen_ = view.result.starts.size() == kMostStarts ? std::pair<uint64_t, uint64_t>() : seen;
   explainer_ = explainer_of(std::move(view));
@@ -233,48 +239,34 @@ std::unique_ptr<Explainer> JobManager::explainer_of(RoundView view) const {
   });
 }
 
-void JobManager::preempt(const Preemption& preemption) {
+void JobManager::preempt(const Preemption& preemption, AllPending& changes) {
   if (pending(preemption.victim)) return;
   Draft draft = draft_of(preemption.victim);
   interrupt(draft, absl::StrCat("preempted by ", jobs_.at(preemption.by).job().name()));
   if (!draft.changed()) return;
   draft.job().set_preemptions(draft.job().preemptions() + 1);
-  if (absl::Status status = commit(draft); !status.ok()) {
-    spdlog::error("job {}: cannot record its preemption: {}", preemption.victim, std::string(status.message()));
-  }
+  add(changes, change_of(std::move(draft)), kPlacement);
 }
 
-void JobManager::start(std::unique_lock<std::mutex>& hold, const std::vector<Start>& starts, RoundView& view) {
-  AllPending changes;
+void JobManager::start(Hold& hold, AllPending changes, RoundView& view) {
+  const size_t preempted = changes.size();
   std::vector<const Start*> placed;
-  const auto log = [](const std::string& id, const absl::Status& status) {
-    spdlog::error("job {}: cannot record its placement: {}", id, std::string(status.message()));
-  };
-  for (const Start& one : starts) {
+  for (const Start& one : view.result.starts) {
     if (pending(one.id)) continue;
     std::vector<cluster::Slot> slots;
     for (const uint32_t device : one.devices) slots.push_back(cluster_.slot(view.inventory, device));
     Draft draft = draft_of(one.id);
     begin_epoch(draft, slots);
     note_shape(draft, slots.size());
-    auto change = begin_commit(std::move(draft));
-    if (!change.ok()) {
-      log(one.id, change.status());
-      continue;
-    }
-    changes.push_back(*std::move(change));
-    placed.push_back(&one);
+    const size_t before = changes.size();
+    add(changes, change_of(std::move(draft)), kPlacement);
+    if (changes.size() > before) placed.push_back(&one);
   }
-  if (changes.empty()) return;
-  const std::vector<absl::Status> stored = finish_together(hold, changes);
+  const std::vector<absl::Status> stored = finish_round(hold, changes, kPlacement);
   for (size_t i = 0; i < placed.size(); ++i) {
-    const Start& one = *placed[i];
-    if (!stored[i].ok()) {
-      log(one.id, stored[i]);
-      continue;
-    }
-    const JobRecord& record = jobs_.at(one.id);
-    for (const uint32_t device : one.devices) view.inventory.devices[device].holder = record.job().name();
+    if (!stored[preempted + i].ok()) continue;
+    const JobRecord& record = jobs_.at(placed[i]->id);
+    for (const uint32_t device : placed[i]->devices) view.inventory.devices[device].holder = record.job().name();
     if (observer_ == nullptr) continue;
     const auto waited = view.now - cluster::to_wall(record.queue_time());
     observer_->on_placed(std::chrono::duration<double>(waited).count());
@@ -311,7 +303,7 @@ void JobManager::try_out(const JobRecord& record, v1::Job& job) {
 }
 
 std::vector<v1::Queue> JobManager::queues() const {
-  std::lock_guard<std::mutex> hold(mutex_);
+  Hold hold = take(Doing::kLook);
   std::map<std::string, v1::Queue> found;
   const auto of = [&](const std::string& name) -> v1::Queue& {
     v1::Queue& queue = found[name.empty() ? kDefaultQueue : name];
@@ -343,7 +335,7 @@ std::vector<v1::Queue> JobManager::queues() const {
 }
 
 void JobManager::set_queues(std::vector<QueueConfig> queues) {
-  std::lock_guard<std::mutex> hold(mutex_);
+  Hold hold = take(Doing::kChange);
   options_.queues = std::move(queues);
   last_round_seen_ = {};
   changes_.notify();

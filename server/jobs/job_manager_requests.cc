@@ -94,7 +94,7 @@ absl::StatusOr<std::string> JobManager::decide_autos(v1::CreateJobRequest& reque
   if (!has_auto(request.spec()) || request.spec().has_array()) return "";
   std::vector<v1::Node> nodes;
   {
-    std::lock_guard<std::mutex> hold(mutex_);
+    Hold hold = take(Doing::kSubmit);
     nodes = cluster_.nodes();
   }
   std::lock_guard<std::mutex> alone(layouts_mutex_);
@@ -109,8 +109,8 @@ absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request, const s
   if (*answered) return first;
   const auto chosen = decide_autos(request);
   if (!chosen.ok()) return chosen.status();
-  std::unique_lock<std::mutex> hold(mutex_);
-  if (await(hold, "", key)) answered = replayed(key, first);
+  Hold hold = take(Doing::kSubmit);
+  if (answered.ok() && !*answered) answered = await_answer(hold, "", key, first);
   if (!answered.ok()) return answered.status();
   if (*answered) return first;
   if (absl::Status status = admit(request, cluster_, scheduling_context()); !status.ok()) return status;
@@ -128,15 +128,15 @@ absl::StatusOr<v1::Job> JobManager::create(v1::CreateJobRequest request, const s
   const std::string why = chosen->empty() ? "submitted" : absl::StrCat("submitted; ", *chosen);
   Draft draft = submitted(project, owner, request.spec(), new_id(), next_order_++, why);
   draft.set_answer(key);
-  return commit_unlocked(hold, std::move(draft), key);
+  return commit(hold, std::move(draft), key);
 }
 
 absl::StatusOr<v1::Job> JobManager::update(const v1::UpdateJobRequest& request) {
   const std::string key = request_key("update", request.job().name(), request.request_id());
   v1::Job first;
   auto answered = replayed(key, first);
-  std::unique_lock<std::mutex> hold(mutex_);
-  if (await(hold, job_id(request.job().name()), key)) answered = replayed(key, first);
+  Hold hold = take(Doing::kChange);
+  if (answered.ok() && !*answered) answered = await_answer(hold, job_id(request.job().name()), key, first);
   if (!answered.ok()) return answered.status();
   if (*answered) return first;
   std::vector<Violation> found;
@@ -159,7 +159,7 @@ absl::StatusOr<v1::Job> JobManager::update(const v1::UpdateJobRequest& request) 
   const bool used_up = limit > 0 && run_seconds(goodput_of(**record, timeline_.now())) >= static_cast<double>(limit);
   if (used_up && draft.job().state() == v1::Job::QUEUED) end_at_time_limit(draft);  // One that runs is seen to.
   draft.set_answer(key);
-  return commit_unlocked(hold, std::move(draft), key);
+  return commit(hold, std::move(draft), key);
 }
 
 // A job that has devices takes them along into another queue.
@@ -184,8 +184,8 @@ absl::StatusOr<v1::Job> JobManager::cancel(const v1::CancelJobRequest& request) 
   const std::string key = request_key("cancel", request.name(), request.request_id());
   v1::Job first;
   auto answered = replayed(key, first);
-  std::unique_lock<std::mutex> hold(mutex_);
-  if (await(hold, job_id(request.name()), key)) answered = replayed(key, first);
+  Hold hold = take(Doing::kChange);
+  if (answered.ok() && !*answered) answered = await_answer(hold, job_id(request.name()), key, first);
   if (!answered.ok()) return answered.status();
   if (*answered) return first;
   auto record = find(request.name());
@@ -199,7 +199,7 @@ absl::StatusOr<v1::Job> JobManager::cancel(const v1::CancelJobRequest& request) 
   jobs::cancel(draft);
   draft.set_answer(key);
   if (!draft.changed() && key.empty()) return draft.job();
-  return commit_unlocked(hold, std::move(draft), key);
+  return commit(hold, std::move(draft), key);
 }
 
 }  // namespace telar::server::jobs

@@ -12,9 +12,9 @@ absl::StatusOr<v1::Job> JobManager::trace(const v1::TraceJobRequest& request) {
   const std::string key = request_key("trace", request.name(), request.request_id());
   v1::Job first;
   auto answered = replayed(key, first);
-  std::unique_lock<std::mutex> hold(mutex_);
+  Hold hold = take(Doing::kChange);
   const std::string id = job_id(request.name());
-  if (await(hold, id, key)) answered = replayed(key, first);
+  if (answered.ok() && !*answered) answered = await_answer(hold, id, key, first);
   if (!answered.ok()) return answered.status();
   if (*answered) return first;
   auto record = find(request.name());
@@ -25,7 +25,7 @@ absl::StatusOr<v1::Job> JobManager::trace(const v1::TraceJobRequest& request) {
   Draft draft = draft_of(id);
   if (absl::Status status = want_trace(draft, request); !status.ok()) return status;
   draft.set_answer(key);
-  auto job = commit_unlocked(hold, std::move(draft), key);
+  auto job = commit(hold, std::move(draft), key);
   if (!job.ok()) return job;
   bump(*job);  // Its ranks step on: they are told at once.
   changes_.notify();

@@ -71,7 +71,7 @@ void take_event(Draft& draft, uint32_t number, const v1::RankEvent& event) {
 
 absl::StatusOr<v1::RegisterNodeResponse> JobManager::register_node(const v1::RegisterNodeRequest& request) {
   if (absl::Status status = check_registration(request); !status.ok()) return status;
-  std::lock_guard<std::mutex> hold(mutex_);
+  Hold hold = take(Doing::kHeartbeat);
   const auto registration = cluster_.register_node(request);
   if (!registration.ok()) return registration.status();
   heard_.erase(request.node());
@@ -86,7 +86,7 @@ absl::StatusOr<v1::RegisterNodeResponse> JobManager::register_node(const v1::Reg
 }
 
 void JobManager::set_connected(const std::string& node, const std::string& incarnation, bool connected) {
-  std::lock_guard<std::mutex> hold(mutex_);
+  Hold hold = take(Doing::kHeartbeat);
   cluster_.set_connected(node, incarnation, connected);
 }
 
@@ -130,7 +130,7 @@ void JobManager::observe_node(Draft& draft, const v1::HeartbeatRequest& request)
 }
 
 absl::Status JobManager::heartbeat(const v1::HeartbeatRequest& request) {
-  std::unique_lock<std::mutex> hold(mutex_);
+  Hold hold = take(Doing::kHeartbeat);
   await_node(hold, request.node());
   // The lock is held from the first look at the heartbeat to the last: it tells of this state of the jobs, no later
   // one.
@@ -145,8 +145,7 @@ absl::Status JobManager::heartbeat(const v1::HeartbeatRequest& request) {
     changes_.notify();
   }
   if (heard_.insert(request.node()).second) changes_.notify();  // Its devices may be given out from now on.
-  if (absl::Status status = observe_devices(request); !status.ok()) return status;
-  const absl::Status observed = observe_ranks(hold, request);
+  const absl::Status observed = take_in(hold, request);
   if (observed.ok() && request.leave() == v1::HeartbeatRequest::GONE) {
     spdlog::info("node {}: its worker said goodbye", request.node());
     cluster_.leave(request.node(), request.registration(), /*gone=*/true);
@@ -155,30 +154,42 @@ absl::Status JobManager::heartbeat(const v1::HeartbeatRequest& request) {
   return observed;
 }
 
-absl::Status JobManager::observe_ranks(std::unique_lock<std::mutex>& hold, const v1::HeartbeatRequest& request) {
-  const auto here = placed_on_.find(request.node());
-  if (here == placed_on_.end()) return absl::OkStatus();
+// What is found out about devices is stored together with what it means for the jobs there: after a crash between the
+// two, one of them would never be heard of.
+absl::Status JobManager::take_in(Hold& hold, const v1::HeartbeatRequest& request) {
+  const DeviceWatch::Judgement judgement = devices_.judge(request, clock_->wall());
+  devices_.follow(request, clock_->wall());
+  Change together;
+  add_devices(request.node(), judgement.changes, together);
   AllPending changes;
   absl::Status refused;
-  for (const std::string& id : here->second) {
+  const auto here = placed_on_.find(request.node());
+  for (const std::string& id : here == placed_on_.end() ? std::set<std::string>() : here->second) {
     Draft draft = draft_of(id);
+    for (const DeviceWatch::Finding& finding : judgement.findings) take_finding(request.node(), finding, draft);
     observe_node(draft, request);
     if (!draft.changed()) continue;
-    auto change = begin_commit(std::move(draft));
-    if (change.ok()) {
+    if (!judgement.changes.empty()) {
+      together.drafts.push_back(std::move(draft));
+    } else if (auto change = begin(change_of(std::move(draft))); change.ok()) {
       changes.push_back(*std::move(change));
     } else {
       refused = change.status();
     }
   }
   hear_paces(request);
+  if (!judgement.changes.empty()) {
+    auto change = begin(std::move(together));
+    if (!change.ok()) return change.status();
+    changes.push_back(*std::move(change));
+  }
   if (changes.empty()) return refused;
-  const absl::Status status = finish_commits(hold, changes);
+  const absl::Status status = finish_each(hold, changes);
   return refused.ok() ? status : refused;
 }
 
 v1::HeartbeatResponse JobManager::assignments(const std::string& node) {
-  std::lock_guard<std::mutex> hold(mutex_);
+  Hold hold = take(Doing::kAssign);
   v1::HeartbeatResponse response;
   response.set_version(versions_[node]);
   for (const std::string& id : placed_on_[node]) {
@@ -204,7 +215,7 @@ v1::HeartbeatResponse JobManager::assignments(const std::string& node) {
 }
 
 ChangeSignal& JobManager::assignment_changes(const std::string& node) {
-  std::lock_guard<std::mutex> hold(mutex_);
+  Hold hold = take(Doing::kAssign);
   std::unique_ptr<ChangeSignal>& signal = node_signals_[node];
   if (!signal) signal = std::make_unique<ChangeSignal>();
   if (changes_.over()) signal->shut_down();
@@ -212,7 +223,7 @@ ChangeSignal& JobManager::assignment_changes(const std::string& node) {
 }
 
 uint64_t JobManager::assignments_version(const std::string& node) const {
-  std::lock_guard<std::mutex> hold(mutex_);
+  Hold hold = take(Doing::kAssign);
   const auto found = versions_.find(node);
   return found == versions_.end() ? 0 : found->second;
 }
@@ -239,7 +250,7 @@ absl::StatusOr<v1::AppendLogResponse> JobManager::append_log(const v1::AppendLog
     return invalid({{"data", absl::StrCat(request.data().size(), " bytes; at most ", kMostLogData)}});
   }
   {
-    std::lock_guard<std::mutex> hold(mutex_);
+    Hold hold = take(Doing::kReport);
     auto record = find_open(request.job(), request.epoch(), request.rank(), request.node());
     if (!record.ok()) return record.status();
   }
@@ -255,25 +266,40 @@ absl::StatusOr<v1::AppendLogResponse> JobManager::append_log(const v1::AppendLog
   return response;
 }
 
-absl::StatusOr<v1::ReportEventsResponse> JobManager::report_events(const v1::ReportEventsRequest& request) {
-  std::unique_lock<std::mutex> hold(mutex_);
-  await(hold, job_id(request.job()));
-  auto record = find_open(request.job(), request.epoch(), request.rank(), request.node());
-  if (!record.ok()) return record.status();
+absl::StatusOr<uint64_t> JobManager::await_line(Hold& hold, const v1::ReportEventsRequest& request) {
   const std::string id = job_id(request.job());
-  auto next = store_->next_line(id, request.epoch(), request.rank());
+  const std::pair<uint64_t, uint32_t> stream{request.epoch(), request.rank()};
+  while (true) {
+    await(hold, id);
+    auto record = find_open(request.job(), request.epoch(), request.rank(), request.node());
+    if (!record.ok()) return record.status();
+    auto& lines = lines_[id];
+    if (const auto known = lines.find(stream); known != lines.end()) return known->second;
+    hold.unlock();
+    const auto stored = store_->next_line(id, request.epoch(), request.rank());
+    hold.lock();
+    if (!stored.ok()) return stored.status();
+    if (placed_.count(id) == 0) continue;
+    uint64_t& line = lines_[id][stream];
+    line = std::max(line, *stored);  // Another report may have been quicker.
+  }
+}
+
+absl::StatusOr<v1::ReportEventsResponse> JobManager::report_events(const v1::ReportEventsRequest& request) {
+  Hold hold = take(Doing::kReport);
+  const auto next = await_line(hold, request);
   if (!next.ok()) return next.status();
   v1::ReportEventsResponse response;
   response.set_next_line(*next);
   const uint64_t end = request.first_line() + static_cast<uint64_t>(request.events_size());
   if (request.first_line() > *next || end <= *next) return response;  // A gap, or nothing new.
 
-  Draft draft = draft_of(id);
+  Draft draft = draft_of(job_id(request.job()));
   for (uint64_t line = *next; line < end; ++line) {
     take_event(draft, request.rank(), request.events(static_cast<int>(line - request.first_line())));
   }
   draft.set_stream({request.epoch(), request.rank(), end});
-  if (absl::Status status = commit_unlocked(hold, std::move(draft)).status(); !status.ok()) return status;
+  if (absl::Status status = commit(hold, std::move(draft)).status(); !status.ok()) return status;
   response.set_next_line(end);
   return response;
 }
@@ -303,7 +329,7 @@ absl::StatusOr<const JobRecord*> JobManager::find_saving(const std::string& job,
 }
 
 absl::Status JobManager::commit_checkpoint(const std::string& job, uint64_t epoch, uint64_t step) {
-  std::unique_lock<std::mutex> hold(mutex_);
+  Hold hold = take(Doing::kReport);
   await(hold, job_id(job));
   auto record = find_saving(job, epoch);
   if (!record.ok()) return record.status();
@@ -320,11 +346,11 @@ absl::Status JobManager::commit_checkpoint(const std::string& job, uint64_t epoc
   draft.record().set_commit_epoch(epoch);
   draft.record().set_commit_step(step);
   draft.touch();
-  return commit_unlocked(hold, std::move(draft)).status();
+  return commit(hold, std::move(draft)).status();
 }
 
 absl::StatusOr<std::optional<Commit>> JobManager::last_commit(const std::string& job, uint64_t epoch) const {
-  std::lock_guard<std::mutex> hold(mutex_);
+  Hold hold = take(Doing::kReport);
   auto record = find_saving(job, epoch);
   if (!record.ok()) return record.status();
   if (!(*record)->has_commit()) return std::nullopt;
@@ -333,17 +359,17 @@ absl::StatusOr<std::optional<Commit>> JobManager::last_commit(const std::string&
 
 absl::Status JobManager::put_key(const std::string& job, uint64_t epoch, const std::string& key,
                                  const std::string& value) {
-  std::unique_lock<std::mutex> hold(mutex_);
+  Hold hold = take(Doing::kReport);
   await(hold, job_id(job));
   if (auto record = find_current(job, epoch); !record.ok()) return record.status();
   Draft draft = draft_of(job_id(job));
   (*draft.record().mutable_keys())[key] = value;
   draft.touch();
-  return commit_unlocked(hold, std::move(draft)).status();
+  return commit(hold, std::move(draft)).status();
 }
 
 absl::StatusOr<std::map<std::string, std::string>> JobManager::keys(const std::string& job, uint64_t epoch) const {
-  std::lock_guard<std::mutex> hold(mutex_);
+  Hold hold = take(Doing::kReport);
   auto record = find_current(job, epoch);
   if (!record.ok()) return record.status();
   return std::map<std::string, std::string>((*record)->keys().begin(), (*record)->keys().end());

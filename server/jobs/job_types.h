@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "server/jobs/hold.h"
 #include "server/jobs/queue.h"
 #include "telar/v1/jobs.pb.h"
 
@@ -27,9 +28,8 @@ struct JobOptions {
 };
 
 // Told of what only counters keep. Called under the manager's lock: be quick, call nothing back.
-class Observer {
+class Observer : public HoldObserver {
  public:
-  virtual ~Observer() = default;
   virtual void on_restart(v1::FailureClass cause) = 0;  // UNSPECIFIED: interrupted from outside.
   virtual void on_placed(double queue_seconds) = 0;
   virtual void on_hang(bool named) = 0;  // It is known which rank the others wait for.

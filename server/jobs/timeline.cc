@@ -39,13 +39,8 @@ std::optional<Clock::Wall::duration> Timeline::unkept() const {
   return set;
 }
 
-absl::Status Timeline::keep(store::Store* store) {
-  const auto ahead = this->ahead();
-  store::Batch batch;
-  batch.settings = {{kSetting, absl::StrCat(std::chrono::duration_cast<std::chrono::milliseconds>(ahead).count())}};
-  if (absl::Status status = store->commit(batch); !status.ok()) return status;
-  kept_ = ahead;
-  return absl::OkStatus();
+store::SettingRow Timeline::row(Clock::Wall::duration ahead) {
+  return {kSetting, absl::StrCat(std::chrono::duration_cast<std::chrono::milliseconds>(ahead).count())};
 }
 
 }  // namespace telar::server::jobs

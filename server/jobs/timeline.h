@@ -28,7 +28,8 @@ class Timeline {
 
   // How far the wall's clock was set forward since keep(), where that is more than clocks differ by themselves.
   std::optional<Clock::Wall::duration> unkept() const;
-  absl::Status keep(store::Store* store);
+  static store::SettingRow row(Clock::Wall::duration ahead);  // What the store keeps of it.
+  void keep(Clock::Wall::duration ahead) { kept_ = ahead; }   // Behind that.
 
  private:
   const Clock* clock_;

@@ -199,7 +199,8 @@ std::optional<Waiting> Explainer::explain(const Waiter& waiter, const Request& r
     return waiting;
   }
   if (refusal.reason == Waiting::ARRAY) {
-    waiting.set_message(absl::StrCat("array.max_running: ", waiter.array_most, " tasks of its array run"));
+    waiting.set_message(absl::StrCat("array.max_running: ", waiter.array_most,
+                                     waiter.array_most == 1 ? " task of its array runs" : " tasks of its array run"));
     waiting.set_unblock("a task of the array ends");
     return waiting;
   }

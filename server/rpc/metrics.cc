@@ -150,7 +150,7 @@ Metrics::Metrics()
                         .Add({})),
       rounds_(BuildHistogram()
                   .Name("telar_scheduler_round_seconds")
-                  .Help("Time of one round of the scheduler, which holds up all calls")
+                  .Help("Time of one round of the scheduler, with its writes to the store")
                   .Register(registry_)
                   .Add({}, kCallSeconds)),
       missing_log_(BuildCounter()
@@ -164,6 +164,11 @@ Metrics::Metrics()
       .Register(registry_)
       .Add({{"component", "coordinator"}, {"version", version()}, {"build_type", TELAR_BUILD_TYPE}})
       .Set(1);
+  auto& holds = BuildHistogram()
+                    .Name("telar_manager_hold_seconds")
+                    .Help("How long the lock that all calls wait for was held at once, by what for")
+                    .Register(registry_);
+  for (size_t i = 0; i < holds_.size(); ++i) holds_[i] = &holds.Add({{"holder", jobs::kDoings[i]}}, kCallSeconds);
   // A series that begins at its first failure shows no increase to rate().
   for (int cause = 0; cause < v1::FailureClass_ARRAYSIZE; ++cause) {
     restarts_.Add({{"reason", reason_of(static_cast<v1::FailureClass>(cause))}});
@@ -178,6 +183,7 @@ void Metrics::on_straggler() { stragglers_.Increment(); }
 void Metrics::on_commit(double seconds) { commits_.Observe(seconds); }
 void Metrics::on_transaction() { transactions_.Increment(); }
 void Metrics::on_round(double seconds) { rounds_.Observe(seconds); }
+void Metrics::on_hold(jobs::Doing doing, double seconds) { holds_[static_cast<size_t>(doing)]->Observe(seconds); }
 void Metrics::on_call(const std::string& method, double seconds) {
   calls_.Add({{"method", method}}, kCallSeconds).Observe(seconds);
 }

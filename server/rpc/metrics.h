@@ -7,6 +7,7 @@
 #include <prometheus/metric_family.h>
 #include <prometheus/registry.h>
 
+#include <array>
 #include <chrono>
 #include <functional>
 #include <string>
@@ -24,6 +25,7 @@ class Metrics final : public jobs::Observer {
   void on_placed(double queue_seconds) override;
   void on_hang(bool named) override;
   void on_straggler() override;
+  void on_hold(jobs::Doing doing, double seconds) override;
   void on_commit(double seconds);
   void on_transaction();          // Of the store: may hold many commits.
   void on_round(double seconds);  // Of the scheduler.
@@ -47,6 +49,7 @@ class Metrics final : public jobs::Observer {
   prometheus::Histogram& commits_;
   prometheus::Counter& transactions_;
   prometheus::Histogram& rounds_;
+  std::array<prometheus::Histogram*, jobs::kDoings.size()> holds_;
   prometheus::Counter& missing_log_;
   std::vector<std::function<std::vector<prometheus::MetricFamily>()>> sources_;
 };

@@ -51,6 +51,7 @@ TEST_F(Array, MakesOneJobATaskWithItsOwnValues) {
   EXPECT_EQ(state(response.jobs(0).name()), "RUNNING");
   EXPECT_EQ(state(response.jobs(1).name()), "RUNNING");
   EXPECT_EQ(get(response.jobs(2).name()).waiting().reason(), v1::Waiting::ARRAY);
+  EXPECT_EQ(get(response.jobs(2).name()).waiting().message(), "array.max_running: 2 tasks of its array run");
   open();
   EXPECT_EQ(manager_->create_array(one)->SerializeAsString(), response.SerializeAsString());
   EXPECT_EQ(manager_->list({})->jobs_size(), 3);

@@ -29,6 +29,8 @@ class GatedStore final : public store::Store {
     return behind_->events(job, after, limit);
   }
   absl::StatusOr<uint64_t> next_line(const std::string& job, uint64_t epoch, uint32_t rank) override {
+    ++lines_read_;
+    if (reads_wait_) pass().IgnoreError();
     return behind_->next_line(job, epoch, rank);
   }
   absl::StatusOr<std::optional<std::string>> answer(const std::string& request) override {
@@ -40,12 +42,17 @@ class GatedStore final : public store::Store {
 
   void shut() { set(false, absl::OkStatus()); }
   void open(const absl::Status& fault = absl::OkStatus()) { set(true, fault); }
-  // Until so many commits are at the gate.
+  // Until so many commits, or reads of a line, are at the gate.
   void wait_for(int count) {
     std::unique_lock<std::mutex> hold(mutex_);
     changed_.wait(hold, [&] { return waiting_ >= count; });
   }
 
+  void shut_for_reads() {
+    reads_wait_ = true;
+    shut();
+  }
+  int lines_read() const { return lines_read_; }
   // More than one batch at once is refused.
   void refuse_many() { whole_fault_ = true; }
 
@@ -71,6 +78,8 @@ class GatedStore final : public store::Store {
   bool open_ = true;
   absl::Status fault_;
   std::atomic<bool> whole_fault_{false};
+  std::atomic<bool> reads_wait_{false};
+  std::atomic<int> lines_read_{0};
   int waiting_ = 0;
 };
 
@@ -91,6 +100,15 @@ class PendingChanges : public tests::ManagerTest {
     create.set_request_id(id);
     return create;
   }
+
+  absl::StatusOr<v1::Node> release(const std::string& node, const std::string& request_id = "") {
+    v1::ReleaseDeviceRequest request;
+    request.set_name(node);
+    request.set_kind(v1::ResourceSpec::CPU);
+    request.set_request_id(request_id);
+    return manager_->release_device(request);
+  }
+  std::string quarantine_of_a() { return manager_->nodes()[0].devices(0).quarantine(); }
 
   std::unique_ptr<GatedStore> gate_;
 };
@@ -268,6 +286,141 @@ TEST_F(PendingChanges, AnArrayThatIsBeingStoredHoldsNobodyUp) {
   ASSERT_TRUE(first.ok() && again.ok()) << first.status() << again.status();
   EXPECT_EQ(first->SerializeAsString(), again->SerializeAsString());
   EXPECT_EQ(manager_->list({})->jobs_size(), 3);
+}
+
+TEST_F(PendingChanges, ACordonThatIsBeingStoredHoldsNobodyUp) {
+  connect();
+  gate_->shut();
+  absl::StatusOr<v1::Node> first, again, opened;
+  std::thread one([&] { first = manager_->set_scheduling("a", v1::Node::CORDONED, "fan", "cordon:1"); });
+  gate_->wait_for(1);
+  EXPECT_EQ(manager_->nodes()[0].scheduling(), v1::Node::OPEN);  // Nobody sees it yet.
+  EXPECT_TRUE(b_.beat(*manager_).ok());
+  manager_->tick();
+  std::thread two([&] { again = manager_->set_scheduling("a", v1::Node::CORDONED, "fan", "cordon:1"); });
+  gate_->open();
+  one.join();
+  two.join();
+  ASSERT_TRUE(first.ok() && again.ok()) << first.status() << again.status();
+  EXPECT_EQ(first->scheduling(), v1::Node::CORDONED);
+  EXPECT_EQ(first->scheduling_reason(), "fan");
+  EXPECT_EQ(first->SerializeAsString(), again->SerializeAsString());
+  EXPECT_EQ(manager_->nodes()[0].scheduling(), v1::Node::CORDONED);
+  open();
+  EXPECT_EQ(manager_->nodes()[0].scheduling(), v1::Node::CORDONED);
+}
+
+TEST_F(PendingChanges, DecisionsAboutOneNodeComeOneAfterTheOther) {
+  connect();
+  gate_->shut();
+  std::thread one([&] { EXPECT_TRUE(manager_->set_scheduling("a", v1::Node::DRAINING, "", "").ok()); });
+  gate_->wait_for(1);
+  std::thread two([&] { EXPECT_TRUE(manager_->set_scheduling("a", v1::Node::OPEN, "", "").ok()); });
+  std::thread other([&] { EXPECT_TRUE(manager_->set_scheduling("b", v1::Node::CORDONED, "", "").ok()); });
+  gate_->wait_for(2);  // That of b does not wait for that of a.
+  gate_->open();
+  for (std::thread* thread : {&one, &two, &other}) thread->join();
+  EXPECT_EQ(manager_->nodes()[0].scheduling(), v1::Node::OPEN);
+  EXPECT_EQ(manager_->nodes()[1].scheduling(), v1::Node::CORDONED);
+  open();
+  connect();
+  EXPECT_EQ(manager_->nodes()[0].scheduling(), v1::Node::OPEN);
+}
+
+TEST_F(PendingChanges, ADecisionThatCannotBeStoredNeverWas) {
+  connect();
+  gate_->open(absl::ResourceExhaustedError("disk full"));
+  EXPECT_EQ(manager_->set_scheduling("a", v1::Node::CORDONED, "", "cordon:1").status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(manager_->nodes()[0].scheduling(), v1::Node::OPEN);
+  gate_->open(absl::FailedPreconditionError("leads no more"));
+  EXPECT_EQ(reason(manager_->set_scheduling("a", v1::Node::CORDONED, "", "cordon:1").status()), "NOT_LEADER");
+  gate_->open();
+  EXPECT_TRUE(manager_->set_scheduling("a", v1::Node::CORDONED, "", "cordon:1").ok());
+  EXPECT_EQ(manager_->nodes()[0].scheduling(), v1::Node::CORDONED);
+}
+
+TEST_F(PendingChanges, AReleaseThatIsBeingStoredHoldsNobodyUpAndForgetsNoNewFault) {
+  connect();
+  a_.strike(0, "xid-79");
+  beat();
+  ASSERT_NE(quarantine_of_a(), "");
+  a_.reboot("2");  // A new life of the worker: the fault is not there any more.
+  a_.health.clear();
+  ASSERT_TRUE(a_.register_at(*manager_).ok());
+  beat();
+  gate_->shut();
+  absl::StatusOr<v1::Node> first, again;
+  std::thread releasing([&] { first = release("a", "r"); });
+  gate_->wait_for(1);
+  EXPECT_NE(quarantine_of_a(), "");  // Nobody sees it yet.
+  EXPECT_TRUE(b_.beat(*manager_).ok());
+  std::thread repeating([&] { again = release("a", "r"); });
+  a_.strike(0, "xid-48");
+  std::thread beating([&] { EXPECT_TRUE(a_.beat(*manager_).ok()); });
+  gate_->open();
+  for (std::thread* thread : {&releasing, &repeating, &beating}) thread->join();
+  ASSERT_TRUE(first.ok() && again.ok()) << first.status() << again.status();
+  EXPECT_EQ(first->devices(0).quarantine(), "");
+  EXPECT_EQ(first->SerializeAsString(), again->SerializeAsString());
+  const std::string found = quarantine_of_a();
+  EXPECT_NE(found.find("xid-48"), std::string::npos) << found;
+  open();
+  connect();
+  EXPECT_EQ(quarantine_of_a(), found);
+}
+
+TEST_F(PendingChanges, AFaultIsStoredTogetherWithWhatItMeansForTheJob) {
+  const std::string name = running(small_spec(1));
+  tests::FakeWorker& worker = worker_of(name);
+  gate_->open(absl::ResourceExhaustedError("disk full"));
+  worker.strike(get(name).placement(0).device().index(), "xid-79");
+  EXPECT_FALSE(worker.beat(*manager_).ok());
+  EXPECT_EQ(state(name), "RUNNING");
+  EXPECT_EQ(free_devices(), 3u);
+  gate_->shut();
+  std::thread beating([&] { EXPECT_TRUE(worker.beat(*manager_).ok()); });
+  gate_->wait_for(1);
+  EXPECT_EQ(state(name), "RUNNING");
+  EXPECT_EQ(get(name).conditions_size(), 0);
+  gate_->open();
+  beating.join();
+  EXPECT_EQ(state(name), "RESTARTING");
+  EXPECT_EQ(get(name).conditions_size(), 1);
+}
+
+TEST_F(PendingChanges, WhatARoundFindsOutHoldsNobodyUp) {
+  const std::string name = running(small_spec(1)), other = submit(small_spec(1));
+  run();
+  ASSERT_EQ(state(other), "RUNNING");
+  clock_.advance(std::chrono::seconds(100));
+  gate_->shut();
+  std::thread ticking([&] { manager_->tick(); });  // Every lease is over.
+  gate_->wait_for(1);
+  EXPECT_EQ(state(name), "RUNNING");  // Nobody sees it yet.
+  EXPECT_EQ(manager_->list({})->jobs_size(), 2);
+  gate_->open();
+  ticking.join();
+  EXPECT_EQ(path(name), "QUEUED STARTING RUNNING RESTARTING QUEUED ");
+  EXPECT_EQ(path(other), "QUEUED STARTING RUNNING RESTARTING QUEUED ");
+}
+
+TEST_F(PendingChanges, WhereAReportGoesOnIsReadOnceAndHoldsNobodyUp) {
+  const std::string name = running(small_spec(1));
+  gate_->shut_for_reads();
+  std::thread reporting([&] { EXPECT_TRUE(report(name, 1, 0, {step_event(1, 5)}).ok()); });
+  gate_->wait_for(1);
+  ASSERT_EQ(gate_->lines_read(), 1);
+  EXPECT_EQ(state(name), "RUNNING");
+  gate_->open();
+  reporting.join();
+  EXPECT_EQ(report(name, 1, 1, {step_event(2, 5)})->next_line(), 2u);
+  EXPECT_EQ(report(name, 1, 1, {step_event(2, 5)})->next_line(), 2u);  // Told twice, it is heard once.
+  EXPECT_EQ(report(name, 1, 5, {step_event(6, 5)})->next_line(), 2u);  // A gap.
+  EXPECT_EQ(gate_->lines_read(), 1);
+  EXPECT_EQ(get(name).progress().step(), 2u);
+  open();
+  EXPECT_EQ(report(name, 1, 1, {step_event(2, 5)})->next_line(), 2u);
 }
 
 TEST_F(PendingChanges, ManyThreadsOnManyJobs) {
