@@ -25,6 +25,7 @@ constexpr uint64_t kSchema = 1;
 // etcd's own limits, as it has them unless told otherwise, are 128 operations and 1.5 MiB.
 constexpr int kMostOps = 100;
 constexpr size_t kMostBytes = 1'400'000;
+constexpr int kWriters = 2;              // While etcd is slow, a hundred operations at a time would be few.
 constexpr size_t kMostPart = 1'300'000;  // Of a change in parts; one value must fit, too.
 constexpr int64_t kEventsAtOnce = 500;
 constexpr std::chrono::seconds kRead(5);
@@ -183,7 +184,7 @@ class EtcdStore final : public Store {
   std::atomic<int64_t> revision_{0};  // Newest that we have seen.
   std::atomic<uint64_t> changes_{0};  // In parts, of this term.
 
-  GroupWriter<Commit> groups_{fits, [this](const Group& group) { commit_group(group); }};
+  GroupWriter<Commit> groups_{kWriters, fits, [this](const Group& group) { commit_group(group); }};
   mutable std::mutex mutex_;  // Guards the next two.
   std::map<std::string, uint64_t> heads_;
   bool closing_ = false;

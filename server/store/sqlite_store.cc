@@ -173,7 +173,7 @@ class SqliteStore final : public Store {
   Connection own_reader_;
   Connection* reader_ = &own_reader_;  // A database in memory has one connection only.
 
-  GroupWriter<Commit> groups_{[](const Group& group, const Commit&) { return group.size() < kMostGroup; },
+  GroupWriter<Commit> groups_{1, [](const Group& group, const Commit&) { return group.size() < kMostGroup; },
                               [this](const Group& group) { commit_group(group); }};
 };
 
