@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/cluster/times.h"
 #include "server/jobs/conditions.h"
+#include "server/jobs/goodput.h"
 #include "server/jobs/receipts.h"
 #include "server/jobs/restart_policy.h"
 #include "server/jobs/transitions.h"
@@ -171,6 +172,7 @@ bool step(Draft& draft) {
 
 void begin_epoch(Draft& draft, const std::vector<cluster::Slot>& slots) {
   Job& job = draft.job();
+  settle_state(draft.record(), draft.moment());  // Its time in the queue is not of the new epoch.
   job.set_epoch(job.epoch() + 1);
   job.clear_retry_time();
   job.clear_placement();

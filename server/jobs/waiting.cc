@@ -21,6 +21,11 @@ std::string counted(uint32_t devices, v1::ResourceSpec::Kind kind) {
   return absl::StrCat(devices, " ", kind_name(kind), devices == 1 ? " device" : " devices");
 }
 
+// "1 more CPU device"
+std::string more(uint32_t devices, v1::ResourceSpec::Kind kind) {
+  return absl::StrCat(devices, " more ", kind_name(kind), devices == 1 ? " device" : " devices");
+}
+
 std::string some(const std::vector<std::string>& names) {
   const std::vector<std::string> few(names.begin(),
                                      names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kMostNames)));
@@ -130,8 +135,8 @@ void Explainer::room(const Tally& tally, const Request& request, Waiting& waitin
   if (tally.all < wanted) {
     waiting.set_never(true);
     waiting.set_message(absl::StrCat(needs(request), "; the cluster has ", tally.all, " in all"));
-    waiting.set_unblock(absl::StrCat(counted(wanted - tally.all, request.kind),
-                                     " more in the cluster, or a job of at most ", tally.all));
+    waiting.set_unblock(
+        absl::StrCat(more(wanted - tally.all, request.kind), " in the cluster, or a job of at most ", tally.all));
   } else if (!tally.fits_all) {
     waiting.set_reason(Waiting::SHAPE);
     waiting.set_never(true);
@@ -159,7 +164,8 @@ void Explainer::room(const Tally& tally, const Request& request, Waiting& waitin
     waiting.set_unblock(absl::StrCat("groups of ", tensor, " devices in one ", closeness(request), " become free"));
   } else {
     waiting.set_message(where);
-    waiting.set_unblock(absl::StrCat(counted(wanted - tally.free, request.kind), " more become free"));
+    waiting.set_unblock(absl::StrCat(more(wanted - tally.free, request.kind),
+                                     wanted - tally.free == 1 ? " becomes free" : " become free"));
   }
 }
 

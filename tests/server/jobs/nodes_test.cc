@@ -47,6 +47,22 @@ TEST_F(Nodes, ACordonedNodeKeepsWhatRunsAndGetsNothingNew) {
   EXPECT_EQ(get(four).waiting().unblock(), "these are open again: " + node);
 }
 
+TEST_F(Nodes, WhatWouldUnblockAJobCountsInWords) {
+  connect();
+  const std::string two = submit(small_spec(2)), four = submit(small_spec(4));
+  run();
+  ASSERT_EQ(state(two), "RUNNING");
+  EXPECT_EQ(get(four).waiting().unblock(), "2 more CPU devices become free");
+  ASSERT_TRUE(cancel(two).ok());
+  const std::string one = submit(small_spec(1));
+  ASSERT_TRUE(cancel(four).ok());
+  run();
+  ASSERT_EQ(state(one), "RUNNING");
+  const std::string again = submit(small_spec(4));
+  run();
+  EXPECT_EQ(get(again).waiting().unblock(), "1 more CPU device becomes free");
+}
+
 class Goodbye : public Nodes {
  protected:
   // A job of two ranks runs, and the worker that has it ends with its ranks.

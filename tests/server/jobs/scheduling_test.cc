@@ -179,6 +179,35 @@ TEST_F(Scheduling, DependenciesHoldBackAndFailWithWhatTheyWaitFor) {
   EXPECT_EQ(found["spec.scheduling.queue"], "'defualt' is none of the queues: default; did you mean 'default'?");
 }
 
+TEST_F(Scheduling, AChainOfDependenciesFailsToItsEndAndStartsNothing) {
+  connect();
+  const std::string first = submit(small_spec(1));
+  v1::JobSpec spec = small_spec(1);
+  spec.mutable_scheduling()->add_after()->set_job(first);
+  const std::string second = submit(spec);
+  spec.mutable_scheduling()->mutable_after(0)->set_job(second);
+  const std::string third = submit(spec);
+  run();
+  ASSERT_EQ(state(first), "RUNNING");
+  ASSERT_TRUE(cancel(first).ok());
+  run();
+  EXPECT_EQ(path(second), "QUEUED FAILED ");
+  EXPECT_EQ(path(third), "QUEUED FAILED ");
+  EXPECT_EQ(get(third).failure_class(), v1::DEPENDENCY);
+}
+
+TEST_F(Scheduling, WaitingForTheFirstStartIsNoRecovery) {
+  v1::JobSpec spec = small_spec(1);
+  spec.mutable_resources()->set_wait_for_capacity(true);
+  const std::string name = submit(spec);
+  clock_.advance(std::chrono::seconds(7));
+  connect();
+  run();
+  ASSERT_EQ(state(name), "RUNNING");
+  EXPECT_DOUBLE_EQ(get(name).goodput().queued_seconds(), 7);
+  EXPECT_DOUBLE_EQ(get(name).goodput().recovering_seconds(), 0);
+}
+
 TEST_F(Scheduling, EveryWaitingJobHasOneReasonWithNumbersThatAddUp) {
   connect();
   manager_->set_queues({{.name = "default"}, {.name = "small", .quota_devices = 1}});
