@@ -6,8 +6,12 @@
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <spdlog/spdlog.h>
 
+#include <nlohmann/json.hpp>
+
 #include "server/auth/limits.h"
 #include "server/jobs/job_manager.h"
+#include "server/jobs/trace_file.h"
+#include "server/rpc/http_pages.h"
 #include "tests/fakes/fake_clock.h"
 #include "tests/fuzz/input.h"
 #include "tests/server/jobs/fake_worker.h"
@@ -19,6 +23,8 @@ using fuzz::require;
 
 constexpr int kMostCalls = 64;
 constexpr uint32_t kMostTasks = 20;
+constexpr int kMostEvents = 16;
+constexpr size_t kMostTrace = 4096;  // Bytes.
 
 template <typename Message>
 Message parse(std::string_view bytes) {
@@ -49,6 +55,7 @@ class Session {
   void call(uint8_t byte, std::string_view bytes) {
     right_ = (byte & 0x80) != 0;
     const int method = byte & 0x0f;
+    if ((byte & 0x70) == 0x70) return look(method, bytes);
     switch (method) {
       case 3:
       case 4:
@@ -73,6 +80,61 @@ class Session {
       default:
         return call_of_person(method, bytes);
     }
+  }
+
+  // What changes nothing, but for TraceJob; and what is read of files.
+  void look(int method, std::string_view bytes) {
+    switch (method % 8) {
+      case 0: {
+        auto request = parse<v1::TraceJobRequest>(bytes);
+        if (right_) request.set_name(name_);
+        (void)manager_->trace(request);
+        return;
+      }
+      case 1:
+        return (void)manager_->get(parse<v1::GetJobRequest>(bytes).name());
+      case 2: {
+        auto request = parse<v1::WatchJobRequest>(bytes);
+        (void)manager_->events(right_ ? name_ : request.name(), request.after_sequence(), kMostEvents);
+        return;
+      }
+      case 3: {
+        auto request = parse<v1::ReadLogRequest>(bytes);
+        (void)manager_->read_log(right_ ? name_ : request.name(), request.epoch(), request.rank(), request.offset());
+        return;
+      }
+      case 4: {
+        auto request = parse<v1::ReadTraceRequest>(bytes);
+        const auto file = server::jobs::TraceFile::open(folder_, request.rank(), request.step());
+        if (file.ok()) (void)file->read(request.offset(), kMostTrace);
+        return;
+      }
+      case 5: {
+        auto request = parse<v1::LastCommitRequest>(bytes);
+        (void)manager_->last_commit(right_ ? name_ : request.job(), right_ ? epoch() : request.epoch());
+        return;
+      }
+      case 6:  // Whatever workers call themselves, and the queues.
+        require(nlohmann::json::accept(server::rpc::worker_targets(manager_->metrics_addresses())),
+                "what Prometheus finds workers by is JSON");
+        (void)manager_->queues();
+        (void)manager_->census();
+        return;
+      default:
+        return read_other(bytes);
+    }
+  }
+
+  // Requests that are checked before the manager has them.
+  static void read_other(std::string_view bytes) {
+    (void)server::auth::find_oversize(parse<v1::ListNodesRequest>(bytes));
+    (void)server::auth::find_oversize(parse<v1::ListQueuesRequest>(bytes));
+    (void)server::auth::find_oversize(parse<v1::GetKeysRequest>(bytes));
+    (void)server::auth::find_oversize(parse<v1::ReadClockRequest>(bytes));
+    (void)server::auth::find_oversize(parse<v1::CordonNodeRequest>(bytes));
+    (void)server::auth::find_oversize(parse<v1::UncordonNodeRequest>(bytes));
+    (void)server::auth::find_oversize(parse<v1::HeartbeatRequest>(bytes));
+    (void)server::auth::find_oversize(parse<v1::AppendLogRequest>(bytes));
   }
 
   // A restart finds every job as it was told to be.

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Fuzzes each target for a while, with AddressSanitizer and UBSan; needs clang.
-#   tests/fuzz/run.sh SECONDS [TARGET...]    targets: spec checkpoint data tokenizer rpc; default: all
+#   tests/fuzz/run.sh SECONDS [TARGET...]    targets as below; default: all
 # New inputs that reach new code go to build/fuzz/corpus/TARGET. An input that crashes is left in build/fuzz/found as
 # TARGET-crash-...: mend the code, then keep the input in tests/fuzz/corpus/TARGET, where every test run tries it again.
 set -euo pipefail
@@ -9,11 +9,11 @@ cd "$root"
 [[ ${1:-} =~ ^[1-9][0-9]*$ ]] || { sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 seconds=$1
 shift
-[ $# -gt 0 ] || set -- spec checkpoint data tokenizer rpc
+[ $# -gt 0 ] || set -- spec checkpoint data tokenizer trace config rank rpc
 jobs=${JOBS:-$(nproc)}
 
 cmake -S . -B build/fuzz -G Ninja -Wno-dev -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_COMPILER=clang \
-  -DCMAKE_CXX_COMPILER=clang++ -DFUZZ=ON -DWITH_CUDA=OFF >build/fuzz.configure.log 2>&1 ||
+  -DCMAKE_CXX_COMPILER=clang++ -DFUZZ=ON -DWITH_CUDA=OFF -DUNITY=ON >build/fuzz.configure.log 2>&1 ||
   { cat build/fuzz.configure.log >&2; exit 1; }
 cmake --build build/fuzz -j "$jobs" --target "${@/#/fuzz_}"
 
