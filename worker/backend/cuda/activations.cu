@@ -1,5 +1,4 @@
 #include "worker/backend/check.h"
-#include "worker/backend/cuda/candidates.h"
 #include "worker/backend/cuda/column_sums.h"
 #include "worker/backend/cuda/cuda.h"
 #include "worker/backend/cuda/cuda_kernels.h"
@@ -16,8 +15,8 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
 // Block (x, y): 32 packs of columns, rows_per_block rows, shared out as in column_sums.cu, whose sums of dx these are.
-// partials: [gridDim.y, width]. amax: see Greatest.
-template <bool kVector, bool kAmax, typename T>
+// partials: [gridDim.y, width]. amax: see Greatest; may be null.
+template <bool kVector, typename T>
 __global__ void __launch_bounds__(kThreads)
     gelu_backward_sums_kernel(const T* dy, const T* x, int64_t rows, int64_t width, int64_t rows_per_block, T* dx,
                               float* partials, float* amax) {
@@ -45,8 +44,8 @@ __global__ void __launch_bounds__(kThreads)
       for (int i = 0; i < kN; ++i) results[i] = GeluBackward{}(d[r].get(i), v[r].get(i));
       const auto stored = rounded<T>(results);
       store_pack<kVector, kN>(dx + (r == 0 ? start : next), at, r == 0 || has_next ? width : 0, stored);
-      if constexpr (kAmax) greatest.take(stored);
-        // What the second row is not, is 0.
+      greatest.take(stored);
+      // What the second row is not, is 0.
 #pragma unroll
       for (int i = 0; i < kN; ++i) sum[i] += stored.get(i);
     }
@@ -59,7 +58,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int w = 0; w < kWarps; ++w) total += sums[w][c];
     partials[blockIdx.y * width + first_column + c] = total;
   }
-  if constexpr (kAmax) greatest.publish(amax);
+  if (amax != nullptr) greatest.publish(amax);
 }
 
 // Block (x, y): row x, packs of columns [y kThreads, (y + 1) kThreads). amax: see Greatest.
@@ -146,8 +145,7 @@ absl::Status CudaKernels::gelu_backward(Stream& stream, In dy, In x, Out dx, InO
     return !status.ok() || amax.absent() ? status : this->amax(stream, In(dx), In(), amax);
   }
   if (absl::Status status = to_status(clear_greatest(on, amax), "gelu_backward: amax"); !status.ok()) return status;
-  // Many blocks that a multiprocessor has in turn leave none waiting for the slowest.
-  const ColumnSums sums = column_sums_of(In(dx), is_candidate("gelu_backward") ? 16 : 4);
+  const ColumnSums sums = column_sums_of(In(dx));
   const auto memory = workspaces_.get(kOp, on, sums.partial_bytes());
   if (!memory.ok()) return memory.status();
   float* partials = reinterpret_cast<float*>(*memory);
@@ -159,10 +157,8 @@ absl::Status CudaKernels::gelu_backward(Stream& stream, In dy, In x, Out dx, InO
     const bool fits = sums.width % kN == 0 && fits_packs<kN>(d) && fits_packs<kN>(v) && fits_packs<kN>(to);
     const dim3 grid(static_cast<unsigned>(sums.column_blocks), static_cast<unsigned>(sums.row_blocks));
     with_bool(fits, [&](auto vector) {
-      with_bool(!amax.absent(), [&](auto finds_amax) {
-        gelu_backward_sums_kernel<vector.value, finds_amax.value><<<grid, kThreads, 0, on>>>(
-            d, v, sums.rows, sums.width, sums.rows_per_block, to, partials, target<float>(amax));
-      });
+      gelu_backward_sums_kernel<vector.value><<<grid, kThreads, 0, on>>>(
+          d, v, sums.rows, sums.width, sums.rows_per_block, to, partials, target<float>(amax));
     });
   });
   cudaError_t error = cudaGetLastError();

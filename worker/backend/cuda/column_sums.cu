@@ -73,12 +73,12 @@ cudaError_t add_partials(cudaStream_t stream, const float* partials, int64_t cou
   return cudaGetLastError();
 }
 
-ColumnSums column_sums_of(const In& x, int64_t per_processor) {
-  const int64_t blocks = 132 * per_processor;
+ColumnSums column_sums_of(const In& x) {
+  constexpr int64_t kBlocks = 132 * 4;  // Four a multiprocessor of an H200.
   constexpr int64_t kLeastRows = 32;
   ColumnSums sums{.rows = x.rows(), .width = x.cols()};
   sums.column_blocks = ceil_div(sums.width, 32 * 16 / static_cast<int64_t>(size_of(x.dtype)));
-  const int64_t wanted = std::max<int64_t>(1, blocks / sums.column_blocks);
+  const int64_t wanted = std::max<int64_t>(1, kBlocks / sums.column_blocks);
   sums.rows_per_block = std::max(kLeastRows, ceil_div(sums.rows, wanted));
   sums.row_blocks = ceil_div(sums.rows, sums.rows_per_block);
   return sums;

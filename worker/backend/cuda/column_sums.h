@@ -23,8 +23,7 @@ struct ColumnSums {
   int64_t rows_per_block = 0;
   size_t partial_bytes() const { return static_cast<size_t>(row_blocks * width) * sizeof(float); }
 };
-// `per_processor`: blocks that a multiprocessor of an H200 has in turn; it holds about four.
-ColumnSums column_sums_of(const In& x, int64_t per_processor = 4);
+ColumnSums column_sums_of(const In& x);
 // out: f32 [x.cols()] accumulates the sums of x's columns. `partials` has sums.partial_bytes().
 cudaError_t add_column_sums(cudaStream_t stream, const ColumnSums& sums, const In& x, float* partials,
                             const InOut& out);

@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "worker/backend/check.h"
-#include "worker/backend/cuda/candidates.h"
 #include "worker/backend/cuda/cuda.h"
 #include "worker/backend/cuda/cuda_kernels.h"
 #include "worker/backend/cuda/fast_math.cuh"
@@ -88,9 +87,9 @@ __device__ int64_t write_whole_packs(T* row, int64_t begin, int64_t vocab, float
 // Blocks [x kCluster, (x + 1) kCluster): row x of [rows, pitch]; the blocks' threads take packs in turn. losses[row] =
 // -log softmax(row)[target], 0 without a target. `logits` is read only, unless kGradient: then it becomes *loss_scale
 // (null: 1) times d loss / d logits, out of shared memory if kCached: there a thread keeps what it has read for itself.
-// kLean: the ends of the row are looked for behind the loops over all that is before them, and the target's gradient is
+// The ends of the row are looked for behind the loops over all that is before them, and the target's gradient is
 // written once more behind all others.
-template <bool kLean, bool kGradient, bool kCached, int kCluster, bool kVector, typename T, typename Logits>
+template <bool kGradient, bool kCached, int kCluster, bool kVector, typename T, typename Logits>
 __global__ void __launch_bounds__(kThreads, 2)
     cross_entropy_kernel(const int32_t* targets, const float* count, const float* loss_scale, int64_t vocab,
                          int64_t pitch, Logits* logits, double* losses) {
@@ -114,26 +113,24 @@ __global__ void __launch_bounds__(kThreads, 2)
   MaxSum all;
   int slot = threadIdx.x;
   int64_t begin = mine;
-  if constexpr (kLean) {
-    const auto absorb_next = [&](auto count, int64_t first) {
-      Pack<T, kN> packs[count.value];
+  const auto absorb_next = [&](auto count, int64_t first) {
+    Pack<T, kN> packs[count.value];
 #pragma unroll
-      for (int a = 0; a < count.value; ++a) {
-        const int64_t at = first + a * kStride;
-        packs[a] = load_pack<kVector, kN, T>(row, at, at + kN);
-      }
-      if constexpr (kCached) {
-#pragma unroll
-        for (int a = 0; a < count.value; ++a) memcpy(&cache[slot + a * kThreads], &packs[a], sizeof(uint4));
-        slot += count.value * kThreads;
-      }
-      all = absorb_packs(all, packs);
-    };
-    for (; begin + (kAhead - 1) * kStride + kN <= vocab; begin += kAhead * kStride) {
-      absorb_next(std::integral_constant<int, kAhead>(), begin);
+    for (int a = 0; a < count.value; ++a) {
+      const int64_t at = first + a * kStride;
+      packs[a] = load_pack<kVector, kN, T>(row, at, at + kN);
     }
-    for (; begin + kN <= vocab; begin += kStride) absorb_next(std::integral_constant<int, 1>(), begin);
+    if constexpr (kCached) {
+#pragma unroll
+      for (int a = 0; a < count.value; ++a) memcpy(&cache[slot + a * kThreads], &packs[a], sizeof(uint4));
+      slot += count.value * kThreads;
+    }
+    all = absorb_packs(all, packs);
+  };
+  for (; begin + (kAhead - 1) * kStride + kN <= vocab; begin += kAhead * kStride) {
+    absorb_next(std::integral_constant<int, kAhead>(), begin);
   }
+  for (; begin + kN <= vocab; begin += kStride) absorb_next(std::integral_constant<int, 1>(), begin);
   for (int64_t first = begin; first < vocab; first += kAhead * kStride) {
     Pack<T, kN> packs[kAhead];
 #pragma unroll
@@ -163,15 +160,12 @@ __global__ void __launch_bounds__(kThreads, 2)
     const float inverse_sum = 1.0f / all.sum;
     const float scale = inverse_sum * slope;
     slot = threadIdx.x;
-    begin = mine;
-    if constexpr (kLean) {
-      begin = write_whole_packs<kCached, kStride, kVector>(row, begin, vocab, all.exponent, scale, cache, slot);
-      // By the thread that has just written it, unless the loop below does.
-      const int64_t pack_of_label = label / kN;
-      if ((pack_of_label + 1) * kN <= vocab && pack_of_label % (kThreads * kCluster) * kN == mine) {
-        const float e = fast_exp2(fmaf(at_label, kLog2E, -all.exponent));
-        row[label] = from_float<T>(fmaf(e, inverse_sum, -1.0f) * slope);
-      }
+    begin = write_whole_packs<kCached, kStride, kVector>(row, mine, vocab, all.exponent, scale, cache, slot);
+    // By the thread that has just written it, unless the loop below does.
+    const int64_t pack_of_label = label / kN;
+    if ((pack_of_label + 1) * kN <= vocab && pack_of_label % (kThreads * kCluster) * kN == mine) {
+      const float e = fast_exp2(fmaf(at_label, kLog2E, -all.exponent));
+      row[label] = from_float<T>(fmaf(e, inverse_sum, -1.0f) * slope);
     }
 #pragma unroll 2
     for (int64_t at = begin; at < pitch; at += kStride, slot += kThreads) {
@@ -423,22 +417,18 @@ absl::Status launch(const char* op, cudaStream_t stream, Workspaces& workspaces,
     constexpr int kN = kPackSize<T>;
     Logits* from = target<T>(logits);
     const Split split = split_of<T>(vocab);
-    const bool fits = pitch % kN == 0 && fits_packs<kN>(from);
-    const bool is_lean = is_candidate("cross_entropy");
-    return with_bool(fits, [&](auto vector) {
-      return with_bool(is_lean, [&](auto lean) {
-        const auto run = [&](auto cluster, size_t bytes, auto kernel) {
-          return launch_rows<cluster.value>(stream, rows, bytes, kernel, source<int32_t>(targets), source<float>(count),
-                                            source<float>(loss_scale), vocab, pitch, from, losses);
-        };
-        if (kGradient && split.cache_bytes == 0) {
-          constexpr std::integral_constant<int, 1> kOne;
-          return run(kOne, 0, cross_entropy_kernel<lean.value, kGradient, false, 1, vector.value, T, Logits>);
-        }
-        return with_cluster(split.cluster, [&](auto cluster) {
-          return run(cluster, kGradient ? split.cache_bytes : 0,
-                     cross_entropy_kernel<lean.value, kGradient, kGradient, cluster.value, vector.value, T, Logits>);
-        });
+    return with_bool(pitch % kN == 0 && fits_packs<kN>(from), [&](auto vector) {
+      const auto run = [&](auto cluster, size_t bytes, auto kernel) {
+        return launch_rows<cluster.value>(stream, rows, bytes, kernel, source<int32_t>(targets), source<float>(count),
+                                          source<float>(loss_scale), vocab, pitch, from, losses);
+      };
+      if (kGradient && split.cache_bytes == 0) {
+        constexpr std::integral_constant<int, 1> kOne;
+        return run(kOne, 0, cross_entropy_kernel<kGradient, false, 1, vector.value, T, Logits>);
+      }
+      return with_cluster(split.cluster, [&](auto cluster) {
+        return run(cluster, kGradient ? split.cache_bytes : 0,
+                   cross_entropy_kernel<kGradient, kGradient, cluster.value, vector.value, T, Logits>);
       });
     });
   });

@@ -1,11 +1,9 @@
-#include <algorithm>
 #include <bit>
 #include <cub/device/device_radix_sort.cuh>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "worker/backend/check.h"
-#include "worker/backend/cuda/candidates.h"
 #include "worker/backend/cuda/cuda.h"
 #include "worker/backend/cuda/cuda_kernels.h"
 #include "worker/backend/cuda/pack.cuh"
@@ -43,45 +41,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A thread: kEach packs of all rows taken as one line, kThreads apart, so that as many tokens are asked for at once,
-// and then their rows. `items`: of the grid's threads together; of a row `packs`. The rest as above.
-constexpr int kEach = 4;
-template <bool kVector, typename T, typename W>
-__global__ void __launch_bounds__(kThreads)
-    embedding_packs_kernel(const int32_t* ids, VocabSlice slice, const W* __restrict__ table,
-                           const W* __restrict__ positions, const int32_t* starts, int64_t sequence, int64_t width,
-                           uint32_t items, uint32_t packs, T* y) {
-  constexpr int kN = kPackSize<T>;
-  const uint32_t first = blockIdx.x * (kThreads * kEach) + threadIdx.x;
-  // Narrow, for the sake of registers: each fits, as the tensors' extents do.
-  uint32_t token[kEach];
-  int32_t at[kEach], row[kEach], place[kEach] = {};
-#pragma unroll
-  for (int e = 0; e < kEach; ++e) {
-    const uint32_t item = first + e * kThreads, of = item / packs;
-    token[e] = item < items ? of : 0;
-    at[e] = static_cast<int32_t>(item < items ? (item - of * packs) * kN : width);  // From the end on nothing is moved.
-    row[e] = static_cast<int32_t>(ids[token[e]] - slice.first);
-    if (positions != nullptr) place[e] = static_cast<int32_t>(position_of(token[e], starts, sequence));
-  }
-  Pack<W, kN> word[kEach], position[kEach];
-#pragma unroll
-  for (int e = 0; e < kEach; ++e) {
-    const bool known = row[e] >= 0 && row[e] < slice.count;
-    word[e] =
-        load_pack<kVector, kN>(table + static_cast<int64_t>(known ? row[e] : 0) * width, at[e], known ? width : 0);
-    const W* from = positions + static_cast<int64_t>(place[e]) * width;
-    position[e] = load_pack<kVector, kN>(from, at[e], positions != nullptr ? width : 0);
-  }
-#pragma unroll
-  for (int e = 0; e < kEach; ++e) {
-    float sums[kN];
-#pragma unroll
-    for (int i = 0; i < kN; ++i) sums[i] = word[e].get(i) + position[e].get(i);
-    store_pack<kVector, kN>(y + static_cast<int64_t>(token[e]) * width, at[e], width, rounded<T>(sums));
-  }
-}
-
 // What is sorted: rows of the table that ids [first, first + vocab) have, and the tokens with these ids. Any other id
 // becomes `vocab`, the last of all. In what follows, `vocab` is the slice's and an id its row.
 __global__ void __launch_bounds__(kThreads) sort_keys_kernel(const int32_t* ids, int64_t tokens, int64_t first,
@@ -107,18 +66,9 @@ __global__ void __launch_bounds__(kThreads)
 constexpr int kSegment = 32;
 constexpr int kAhead = 8;  // Gradients that a warp asks for before it adds the first.
 
-// Adds on the way, without a look at what is there; for memory that nobody else adds to meanwhile. Subnormal results
-// are zero. `to` is aligned to 16 bytes.
-__device__ void add_four(float* to, const float* values) {
-  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(values[0]), "f"(values[1]),
-               "f"(values[2]), "f"(values[3])
-               : "memory");
-}
-
 // Warp w of block (x, y): segment x kWarps + w, 32 packs of columns. Adds a run's sum to dtable, or to the part of it
-// that began here; what goes on from the segment before goes to heads. kBlind: by add_four(), else by a read and a
-// write.
-template <bool kVector, bool kBlind, typename T>
+// that began here; what goes on from the segment before goes to heads.
+template <bool kVector, typename T>
 __global__ void __launch_bounds__(kThreads)
     add_runs_kernel(const uint32_t* keys, const uint32_t* order, int64_t tokens, uint32_t vocab, const T* dy,
                     int64_t width, float* dtable, float* heads) {
@@ -151,15 +101,6 @@ __global__ void __launch_bounds__(kThreads)
       if ((ends >> (first + a) & 1) == 0) continue;
       const int64_t id = __shfl_sync(kAll, key, first + a);
       float* to = in_head ? heads + segment * width : dtable + id * width;
-      if (kBlind && !in_head) {
-        if (at < width) {
-#pragma unroll
-          for (int i = 0; i < kN; i += 4) add_four(to + at + i, sum + i);
-        }
-#pragma unroll
-        for (int i = 0; i < kN; ++i) sum[i] = 0.0f;
-        continue;
-      }
       Pack<float, kN> result{};
       if (!in_head) result = load_pack<kVector, kN>(to, at, width);
 #pragma unroll
@@ -267,15 +208,10 @@ cudaError_t add_rows(cudaStream_t stream, const SortedTokens& sorted, uint32_t v
     const T* from = source<T>(dy);
     const dim3 runs(static_cast<unsigned>(ceil_div(sorted.segments, kWarps)),
                     static_cast<unsigned>(ceil_div(width, 32 * kN)));
-    const auto launch = [&](auto vector, auto blind) {
-      add_runs_kernel<vector.value, blind.value>
+    with_bool(width % kN == 0 && fits_packs<kN>(from) && fits_packs<kN>(to), [&](auto vector) {
+      add_runs_kernel<vector.value>
           <<<runs, kThreads, 0, stream>>>(sorted.keys, sorted.order, tokens, vocab, from, width, to, sorted.heads);
-    };
-    if (width % kN != 0 || !fits_packs<kN>(from) || !fits_packs<kN>(to)) {
-      launch(std::false_type(), std::false_type());
-    } else {
-      with_bool(is_candidate("embedding_backward"), [&](auto blind) { launch(std::true_type(), blind); });
-    }
+    });
     return cudaGetLastError();
   });
   if (error != cudaSuccess) return error;
@@ -313,15 +249,7 @@ absl::Status CudaKernels::embedding(Stream& stream, In ids, const VocabSlice& sl
     const W *words = source<W>(table), *places = source<W>(positions);
     T* to = target<T>(y);
     const bool fits = width % kN == 0 && fits_packs<kN>(words) && fits_packs<kN>(places) && fits_packs<kN>(to);
-    const int64_t packs = ceil_div(width, kN), items = packs * ids.elements();
     with_bool(fits, [&](auto vector) {
-      if (is_candidate("embedding") && std::max(items, width) < std::numeric_limits<int32_t>::max()) {
-        embedding_packs_kernel<vector.value>
-            <<<static_cast<unsigned>(ceil_div(items, kThreads * kEach)), kThreads, 0, handle_of(stream)>>>(
-                source<int32_t>(ids), slice, words, places, source<int32_t>(starts), sequence, width,
-                static_cast<uint32_t>(items), static_cast<uint32_t>(packs), to);
-        return;
-      }
       embedding_kernel<vector.value><<<static_cast<unsigned>(ids.elements()), kThreads, 0, handle_of(stream)>>>(
           source<int32_t>(ids), slice, words, places, source<int32_t>(starts), sequence, width, to);
     });

@@ -8,7 +8,6 @@
 #include "worker/backend/cuda/fp8_tile.cuh"
 #include "worker/backend/cuda/greatest.cuh"
 #include "worker/backend/cuda/pack.cuh"
-#include "worker/backend/cuda/quantize_variant.h"
 
 namespace telar::backend::cuda {
 namespace {
@@ -36,68 +35,29 @@ __global__ void __launch_bounds__(kThreads) amax_kernel(const T* x, int64_t elem
   greatest.publish(amax);
 }
 
-template <typename T, int kHalves>
-__device__ void see(const OfThread<T, kHalves>& mine, Greatest<T>& greatest) {
-#pragma unroll
-  for (int half = 0; half < kHalves; ++half) {
-#pragma unroll
-    for (int r = 0; r < kEach; ++r) greatest.take(mine.packs[half][r]);
-  }
-}
-
-constexpr int blocks_of(bool vector, size_t bytes, int halves) {
-  return !vector || bytes > 2 ? 2 : halves == 2 ? 4 : 6;
-}
-
 // `rows` and `columns` may be null, and `seen` is where it is not kSees.
-template <bool kVector, bool kSees, DType kTo, int kHalves, typename T>
-__global__ void __launch_bounds__(kTileThreads, blocks_of(kVector, sizeof(T), kHalves))
+template <bool kVector, bool kSees, DType kTo, typename T>
+__global__ void __launch_bounds__(kTileThreads, kVector && sizeof(T) == 2 ? 4 : 2)
     quantize_kernel(const T* x, const float* amax, int64_t height, int64_t width, unsigned column_tiles,
                     unsigned row_tiles, uint8_t* rows, uint8_t* columns, float* inverse_scale, float* seen) {
-  __shared__ __align__(16) uint32_t tile[kHalves * kHalf][kTileWords];
+  __shared__ __align__(16) uint32_t tile[kTile][kTileWords];
   const float greatest_of_all = *amax;  // Asked for first: nothing may wait for it alone.
-  OfThread<T, kHalves> mine(tile_of(blockIdx.x, column_tiles, row_tiles), height, width);
+  OfThread<T> mine(tile_of(blockIdx.x, column_tiles, row_tiles), height, width);
   mine.template load<kVector>(x);
   const float scale = fp8_scale(greatest_of_all, kTo);
   if (blockIdx.x == 0 && threadIdx.x == 0) *inverse_scale = inverse_of(scale);
   Greatest<T> greatest;
-  if constexpr (kSees) see(mine, greatest);
+  if constexpr (kSees) {
+#pragma unroll
+    for (int r = 0; r < kEach; ++r) {
+      greatest.take(mine.packs[0][r]);
+      greatest.take(mine.packs[1][r]);
+    }
+  }
   quantize_tile<kVector, false, kTo>(mine, scale, rows, columns == nullptr ? nullptr : &tile);
   if (columns != nullptr) {
     __syncthreads();
     store_columns<kVector>(tile, mine.first_row, mine.first_column, height, width, columns);
-  }
-  if constexpr (kSees) greatest.publish(seen, 0x7f800000u);
-}
-
-// As above with T of 16 bits, by blocks that go over the tiles: the next one's elements come while one is written.
-struct AheadShared {
-  uint32_t tile[kTile][kTileWords];
-  uint4 slots[2 * kEach][kTileThreads];
-};
-template <bool kSees, DType kTo, typename T>
-__global__ void __launch_bounds__(kTileThreads, 4)
-    quantize_ahead_kernel(const T* x, const float* amax, int64_t height, int64_t width, unsigned column_tiles,
-                          unsigned row_tiles, uint8_t* rows, uint8_t* columns, float* inverse_scale, float* seen) {
-  extern __shared__ __align__(16) unsigned char bytes[];
-  AheadShared& shared = *reinterpret_cast<AheadShared*>(bytes);
-  const float greatest_of_all = *amax;
-  TilesAhead<T> ahead(shared.slots, x);
-  const auto of_tile = [&](unsigned at) { return OfThread<T>(tile_of(at, column_tiles, row_tiles), height, width); };
-  ahead.request(of_tile(blockIdx.x));
-  const float scale = fp8_scale(greatest_of_all, kTo);
-  if (blockIdx.x == 0 && threadIdx.x == 0) *inverse_scale = inverse_of(scale);
-  Greatest<T> greatest;
-  for (unsigned at = blockIdx.x; at < column_tiles * row_tiles; at += gridDim.x) {
-    OfThread<T> mine = of_tile(at);
-    ahead.take(mine);
-    if constexpr (kSees) see(mine, greatest);
-    quantize_tile<true, false, kTo>(mine, scale, rows, columns == nullptr ? nullptr : &shared.tile);
-    if (at + gridDim.x < column_tiles * row_tiles) ahead.request(of_tile(at + gridDim.x));
-    if (columns == nullptr) continue;
-    __syncthreads();
-    store_columns<true>(shared.tile, mine.first_row, mine.first_column, height, width, columns);
-    __syncthreads();
   }
   if constexpr (kSees) greatest.publish(seen, 0x7f800000u);
 }
@@ -195,47 +155,29 @@ absl::Status CudaKernels::amax(Stream& stream, In x, In known, Out amax) {
 absl::Status CudaKernels::quantize(Stream& stream, In x, In amax, Out rows, Out columns, Out inverse_scale,
                                    InOut seen) {
   if (absl::Status status = check_quantize(x, amax, rows, columns, inverse_scale, seen); !status.ok()) return status;
-  const int64_t height = x.rows(), width = x.cols(), row_tiles = ceil_div(height, kTile);
-  const QuantizeVariant variant = quantize_variant();
-  const int64_t column_tiles = ceil_div(width, variant == QuantizeVariant::kNarrow ? kHalf : kTile);
+  const int64_t height = x.rows(), width = x.cols(), column_tiles = ceil_div(width, kTile);
+  const int64_t row_tiles = ceil_div(height, kTile);
+  const auto blocks = static_cast<unsigned>(column_tiles * row_tiles);
   const bool is_e4m3 = (rows.absent() ? columns : rows).dtype == DType::kF8E4M3;
-  cudaError_t error = cudaSuccess;
   with_type(x.dtype, [&](auto type) {
     using T = decltype(type);
-    const auto launch = [&](auto kernel, unsigned blocks, size_t bytes) {
-      kernel<<<blocks, kTileThreads, bytes, handle_of(stream)>>>(
-          source<T>(x), source<float>(amax), height, width, static_cast<unsigned>(column_tiles),
-          static_cast<unsigned>(row_tiles), target<uint8_t>(rows), target<uint8_t>(columns),
-          target<float>(inverse_scale), target<float>(seen));
-    };
-    const auto launch_each = [&](auto kernel) { launch(kernel, static_cast<unsigned>(column_tiles * row_tiles), 0); };
-    const auto launch_to = [&](auto to, auto vector, auto sees) {
-      if (variant == QuantizeVariant::kNarrow) {
-        return launch_each(quantize_kernel<vector.value, sees.value, to.value, 1, T>);
-      }
-      if constexpr (vector.value && sizeof(T) == 2) {
-        if (variant == QuantizeVariant::kAhead) {
-          const auto kernel = quantize_ahead_kernel<sees.value, to.value, T>;
-          unsigned blocks = 0;
-          error = ahead_blocks(reinterpret_cast<const void*>(kernel), sizeof(AheadShared), column_tiles * row_tiles,
-                               &blocks);
-          if (error == cudaSuccess) launch(kernel, blocks, sizeof(AheadShared));
-          return;
-        }
-      }
-      launch_each(quantize_kernel<vector.value, sees.value, to.value, 2, T>);
-    };
     with_bool(fits_vectors(x, rows, columns), [&](auto vector) {
       with_bool(!seen.absent(), [&](auto sees) {
+        const auto launch = [&](auto kernel) {
+          kernel<<<blocks, kTileThreads, 0, handle_of(stream)>>>(
+              source<T>(x), source<float>(amax), height, width, static_cast<unsigned>(column_tiles),
+              static_cast<unsigned>(row_tiles), target<uint8_t>(rows), target<uint8_t>(columns),
+              target<float>(inverse_scale), target<float>(seen));
+        };
         if (is_e4m3) {
-          launch_to(std::integral_constant<DType, DType::kF8E4M3>(), vector, sees);
+          launch(quantize_kernel<vector.value, sees.value, DType::kF8E4M3, T>);
         } else {
-          launch_to(std::integral_constant<DType, DType::kF8E5M2>(), vector, sees);
+          launch(quantize_kernel<vector.value, sees.value, DType::kF8E5M2, T>);
         }
       });
     });
   });
-  return to_status(error == cudaSuccess ? cudaGetLastError() : error, "quantize");
+  return to_status(cudaGetLastError(), "quantize");
 }
 
 absl::Status CudaKernels::transpose(Stream& stream, In x, Out y) {

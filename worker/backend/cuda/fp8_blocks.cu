@@ -7,7 +7,6 @@
 #include "worker/backend/cuda/cuda_kernels.h"
 #include "worker/backend/cuda/fp8_tile.cuh"
 #include "worker/backend/cuda/greatest.cuh"
-#include "worker/backend/cuda/quantize_variant.h"
 
 namespace telar::backend::cuda {
 namespace {
@@ -15,41 +14,32 @@ namespace {
 constexpr int kWarps = kTileThreads / 32;
 static_assert(kTile == kFp8Block && kWarps == 8);
 
-// What both kernels are told. `rows`, `columns` may be null, and so their inverse scales.
-struct Copies {
-  int64_t height, width;
-  unsigned column_tiles, row_tiles;
-  uint8_t* rows;
-  float* rows_inverse;
-  uint8_t* columns;
-  float* columns_inverse;
-};
-
-// Of a tile that is one block. `consumed` is called when nothing reads `mine` any more.
-struct SquareShared {
-  uint32_t tile[kTile][kTileWords];
-  uint32_t of_warps[kWarps];
-};
-template <bool kVector, DType kTo, typename T, typename Consumed>
-__device__ void quantize_square(const OfThread<T>& mine, TilePlace place, const Copies& to, SquareShared& shared,
-                                const Consumed& consumed) {
+// `rows`, `columns` may be null, and so their inverse scales.
+template <bool kVector, DType kTo, typename T>
+__global__ void __launch_bounds__(kTileThreads, kVector && sizeof(T) == 2 ? 4 : 2)
+    quantize_squares_kernel(const T* x, int64_t height, int64_t width, unsigned column_tiles, unsigned row_tiles,
+                            uint8_t* rows, float* rows_inverse, uint8_t* columns, float* columns_inverse) {
+  __shared__ __align__(16) uint32_t tile[kTile][kTileWords];
+  __shared__ uint32_t of_warps[kWarps];
+  const TilePlace place = tile_of(blockIdx.x, column_tiles, row_tiles);
+  OfThread<T> mine(place, height, width);
+  mine.template load<kVector>(x);
   Greatest<T> greatest;
 #pragma unroll
   for (int r = 0; r < kEach; ++r) {
     greatest.take(mine.packs[0][r]);
     greatest.take(mine.packs[1][r]);
   }
-  const float scale = fp8_scale(__uint_as_float(greatest.of_block(shared.of_warps)), kTo);
+  const float scale = fp8_scale(__uint_as_float(greatest.of_block(of_warps)), kTo);
   if (threadIdx.x == 0) {
     const float inverse = inverse_of(scale);
-    if (to.rows != nullptr) to.rows_inverse[place.row * ((to.column_tiles + 3) / 4 * 4) + place.column] = inverse;
-    if (to.columns != nullptr) to.columns_inverse[place.column * ((to.row_tiles + 3) / 4 * 4) + place.row] = inverse;
+    if (rows != nullptr) rows_inverse[place.row * ((column_tiles + 3) / 4 * 4) + place.column] = inverse;
+    if (columns != nullptr) columns_inverse[place.column * ((row_tiles + 3) / 4 * 4) + place.row] = inverse;
   }
-  quantize_tile<kVector, true, kTo>(mine, scale, to.rows, to.columns == nullptr ? nullptr : &shared.tile);
-  consumed();
-  if (to.columns == nullptr) return;
+  quantize_tile<kVector, true, kTo>(mine, scale, rows, columns == nullptr ? nullptr : &tile);
+  if (columns == nullptr) return;
   __syncthreads();
-  store_columns<kVector>(shared.tile, mine.first_row, mine.first_column, to.height, to.width, to.columns);
+  store_columns<kVector>(tile, mine.first_row, mine.first_column, height, width, columns);
 }
 
 // The magnitudes of two elements, ordered as whole numbers are; of 16 bits each in one word.
@@ -126,43 +116,41 @@ __device__ void scale_columns(const Magnitudes<T> (&of_warps)[kWarps][kPairs], i
   if (column + 1 < width) inverses[column + 1] = inverse_of(second);
 }
 
-// Of a tile of which each row and each column is a block. Rows go out while the columns' scales are waited for.
-template <typename T>
-struct RunsShared {
-  uint32_t tile[kTile][kTileWords];
-  Magnitudes<T> of_warps[kWarps][kPairs];
-  alignas(16) Factors<T> columns_factors[kPairs];
-};
-template <bool kVector, DType kTo, typename T, typename Consumed>
-__device__ void quantize_runs(const OfThread<T>& mine, TilePlace place, const Copies& to, RunsShared<T>& shared,
-                              const Consumed& consumed) {
-  if (to.columns != nullptr) find_columns_greatest(mine, shared.of_warps[threadIdx.x / 32]);
-  if (to.rows != nullptr) {
+// As above. Rows go out while the columns' scales are waited for.
+template <bool kVector, DType kTo, typename T>
+__global__ void __launch_bounds__(kTileThreads, kVector && sizeof(T) == 2 ? 4 : 2)
+    quantize_runs_kernel(const T* x, int64_t height, int64_t width, unsigned column_tiles, unsigned row_tiles,
+                         uint8_t* rows, float* rows_inverse, uint8_t* columns, float* columns_inverse) {
+  __shared__ __align__(16) uint32_t tile[kTile][kTileWords];
+  __shared__ Magnitudes<T> of_warps[kWarps][kPairs];
+  __shared__ __align__(16) Factors<T> columns_factors[kPairs];
+  const TilePlace place = tile_of(blockIdx.x, column_tiles, row_tiles);
+  OfThread<T> mine(place, height, width);
+  mine.template load<kVector>(x);
+  if (columns != nullptr) find_columns_greatest(mine, of_warps[threadIdx.x / 32]);
+  if (rows != nullptr) {
 #pragma unroll
     for (int r = 0; r < kEach; ++r) {
       const float scale = row_scale<kTo>(mine, r);
-      if (mine.run == 0 && mine.row(r) < to.height) {
-        to.rows_inverse[place.column * to.height + mine.row(r)] = inverse_of(scale);
-      }
+      if (mine.run == 0 && mine.row(r) < height) rows_inverse[place.column * height + mine.row(r)] = inverse_of(scale);
       const Factors<T> both = factors<T>(scale, scale), by[] = {both, both, both, both};
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         uint32_t bytes[2];
         run_bytes<kTo, true>(mine.packs[half][r], by, bytes);
-        mine.template store_row<kVector>(half, r, bytes, to.rows);
+        mine.template store_row<kVector>(half, r, bytes, rows);
       }
     }
   }
-  if (to.columns == nullptr) return consumed();
+  if (columns == nullptr) return;
   __syncthreads();
   if (threadIdx.x < kPairs) {
-    scale_columns<kTo, T>(shared.of_warps, mine.first_column, to.width, shared.columns_factors,
-                          to.columns_inverse + place.row * to.width);
+    scale_columns<kTo, T>(of_warps, mine.first_column, width, columns_factors, columns_inverse + place.row * width);
   }
   __syncthreads();
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const Factors<T>* from = shared.columns_factors + mine.column(half) / 2;
+    const Factors<T>* from = columns_factors + mine.column(half) / 2;
     const Factors<T> by[] = {from[0], from[1], from[2], from[3]};
     uint32_t words[2][kEach];  // Of four columns each.
 #pragma unroll
@@ -172,60 +160,10 @@ __device__ void quantize_runs(const OfThread<T>& mine, TilePlace place, const Co
       words[0][r] = bytes[0];
       words[1][r] = bytes[1];
     }
-    put_words(shared.tile, mine.column(half), mine.group, words);
+    put_words(tile, mine.column(half), mine.group, words);
   }
-  consumed();
   __syncthreads();
-  store_columns<kVector>(shared.tile, mine.first_row, mine.first_column, to.height, to.width, to.columns);
-}
-
-template <bool kSquare, typename T>
-using TileShared = std::conditional_t<kSquare, SquareShared, RunsShared<T>>;
-
-template <bool kSquare, bool kVector, DType kTo, typename T, typename Consumed>
-__device__ void quantize_one(const OfThread<T>& mine, TilePlace place, const Copies& to, TileShared<kSquare, T>& shared,
-                             const Consumed& consumed) {
-  if constexpr (kSquare) {
-    quantize_square<kVector, kTo>(mine, place, to, shared, consumed);
-  } else {
-    quantize_runs<kVector, kTo>(mine, place, to, shared, consumed);
-  }
-}
-
-// A block a tile.
-template <bool kSquare, bool kVector, DType kTo, typename T>
-__global__ void __launch_bounds__(kTileThreads, kVector && sizeof(T) == 2 ? 4 : 2)
-    quantize_blocks_kernel(const T* x, Copies to) {
-  __shared__ __align__(16) TileShared<kSquare, T> shared;
-  const TilePlace place = tile_of(blockIdx.x, to.column_tiles, to.row_tiles);
-  OfThread<T> mine(place, to.height, to.width);
-  mine.template load<kVector>(x);
-  quantize_one<kSquare, kVector, kTo>(mine, place, to, shared, [] {});
-}
-
-// Blocks that go over the tiles: the next one's elements come while one is written.
-template <bool kSquare, typename T>
-struct AheadOfBlocks {
-  TileShared<kSquare, T> tile;
-  alignas(16) uint4 slots[2 * kEach][kTileThreads];
-};
-template <bool kSquare, DType kTo, typename T>
-__global__ void __launch_bounds__(kTileThreads, 4) quantize_blocks_ahead_kernel(const T* x, Copies to) {
-  extern __shared__ __align__(16) unsigned char bytes[];
-  AheadOfBlocks<kSquare, T>& shared = *reinterpret_cast<AheadOfBlocks<kSquare, T>*>(bytes);
-  TilesAhead<T> ahead(shared.slots, x);
-  const unsigned tiles = to.column_tiles * to.row_tiles;
-  const auto request = [&](unsigned at) {
-    if (at < tiles) ahead.request(OfThread<T>(tile_of(at, to.column_tiles, to.row_tiles), to.height, to.width));
-  };
-  request(blockIdx.x);
-  for (unsigned at = blockIdx.x; at < tiles; at += gridDim.x) {
-    const TilePlace place = tile_of(at, to.column_tiles, to.row_tiles);
-    OfThread<T> mine(place, to.height, to.width);
-    ahead.take(mine);
-    quantize_one<kSquare, true, kTo>(mine, place, to, shared.tile, [&] { request(at + gridDim.x); });
-    __syncthreads();
-  }
+  store_columns<kVector>(tile, mine.first_row, mine.first_column, height, width, columns);
 }
 
 }  // namespace
@@ -234,46 +172,33 @@ absl::Status CudaKernels::quantize_blocks(Stream& stream, In x, bool square, Out
                                           Out columns_inverse) {
   absl::Status status = check_quantize_blocks(x, square, rows, rows_inverse, columns, columns_inverse);
   if (!status.ok()) return status;
-  const auto column_tiles = static_cast<unsigned>(ceil_div(x.cols(), kTile));
-  const auto row_tiles = static_cast<unsigned>(ceil_div(x.rows(), kTile));
-  const Copies to{x.rows(),
-                  x.cols(),
-                  column_tiles,
-                  row_tiles,
-                  target<uint8_t>(rows),
-                  target<float>(rows_inverse),
-                  target<uint8_t>(columns),
-                  target<float>(columns_inverse)};
+  const int64_t height = x.rows(), width = x.cols();
+  const auto column_tiles = static_cast<unsigned>(ceil_div(width, kTile));
+  const auto row_tiles = static_cast<unsigned>(ceil_div(height, kTile));
   const bool is_e4m3 = (rows.absent() ? columns : rows).dtype == DType::kF8E4M3;
-  cudaError_t error = cudaSuccess;
   with_type(x.dtype, [&](auto type) {
     using T = decltype(type);
-    const auto launch = [&](auto squares, auto vector, auto format) {
-      if constexpr (vector.value && sizeof(T) == 2) {
-        if (quantize_variant() == QuantizeVariant::kAhead) {
-          const auto kernel = quantize_blocks_ahead_kernel<squares.value, format.value, T>;
-          constexpr size_t kBytes = sizeof(AheadOfBlocks<squares.value, T>);
-          unsigned blocks = 0;
-          error =
-              ahead_blocks(reinterpret_cast<const void*>(kernel), kBytes, int64_t{column_tiles} * row_tiles, &blocks);
-          if (error != cudaSuccess) return;
-          return kernel<<<blocks, kTileThreads, kBytes, handle_of(stream)>>>(source<T>(x), to);
-        }
-      }
-      quantize_blocks_kernel<squares.value, vector.value, format.value>
-          <<<column_tiles * row_tiles, kTileThreads, 0, handle_of(stream)>>>(source<T>(x), to);
-    };
-    with_bool(square, [&](auto squares) {
-      with_bool(fits_vectors(x, rows, columns), [&](auto vector) {
-        if (is_e4m3) {
-          launch(squares, vector, std::integral_constant<DType, DType::kF8E4M3>());
+    with_bool(fits_vectors(x, rows, columns), [&](auto vector) {
+      const auto launch = [&](auto kernel) {
+        kernel<<<column_tiles * row_tiles, kTileThreads, 0, handle_of(stream)>>>(
+            source<T>(x), height, width, column_tiles, row_tiles, target<uint8_t>(rows), target<float>(rows_inverse),
+            target<uint8_t>(columns), target<float>(columns_inverse));
+      };
+      const auto launch_to = [&](auto to) {
+        if (square) {
+          launch(quantize_squares_kernel<vector.value, to.value, T>);
         } else {
-          launch(squares, vector, std::integral_constant<DType, DType::kF8E5M2>());
+          launch(quantize_runs_kernel<vector.value, to.value, T>);
         }
-      });
+      };
+      if (is_e4m3) {
+        launch_to(std::integral_constant<DType, DType::kF8E4M3>());
+      } else {
+        launch_to(std::integral_constant<DType, DType::kF8E5M2>());
+      }
     });
   });
-  return to_status(error == cudaSuccess ? cudaGetLastError() : error, "quantize_blocks");
+  return to_status(cudaGetLastError(), "quantize_blocks");
 }
 
 }  // namespace telar::backend::cuda

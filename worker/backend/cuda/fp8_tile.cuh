@@ -1,9 +1,8 @@
 // A tile that a block turns into FP8, as it is and transposed.
 //
-// A block has a tile of kTile rows and kHalf or twice as many columns, a thread kEach rows of it and, of those, a run
-// of kRun columns in each half: so eight threads in a row read and write the whole of 64 columns. The copy as it is
-// goes out from registers. For the transposed one, four rows' bytes of a column make a word of shared memory, and a
-// column's words its 128 bytes.
+// A block has a tile of kTile x kTile, a thread kEach rows of it and, of those, two runs of kRun columns: so eight
+// threads in a row read and write the whole of 64 columns. The copy as it is goes out from registers. For the
+// transposed one, four rows' bytes of a column make a word of shared memory, and a column's words its 128 bytes.
 #pragma once
 
 #include <cuda_fp8.h>
@@ -13,16 +12,15 @@
 #include <cstring>
 #include <type_traits>
 
-#include "worker/backend/cuda/async_copy.cuh"
 #include "worker/backend/cuda/pack.cuh"
 #include "worker/backend/fp8.h"
 
 namespace telar::backend::cuda {
 
 inline constexpr int kTileThreads = 256;
-inline constexpr int kTile = 128, kHalf = 64, kRun = 8, kEach = 4;
+inline constexpr int kTile = 128, kRun = 8, kEach = 4;
 inline constexpr int kTileWords = kTile / kEach;  // Of a column.
-static_assert(kTileThreads / 8 * kEach == kTile && 8 * kRun == kHalf && 2 * kHalf == kTile);
+static_assert(kTileThreads / 8 * kEach == kTile && 2 * 8 * kRun == kTile);
 
 // What two elements that lie beside each other are multiplied by: powers of two. In bf16 they are exact, and so is what
 // comes of them, but where it ends as 0 or as the largest number of FP8 in any case.
@@ -104,8 +102,8 @@ __device__ void store_bytes(uint8_t* to, int64_t left, const uint32_t (&words)[k
 }
 
 // The bytes of kEach rows and kRun columns, as words of four columns, into the tile.
-template <int kColumns>
-__device__ void put_words(uint32_t (&tile)[kColumns][kTileWords], int column, int group, uint32_t (&words)[2][kEach]) {
+__device__ inline void put_words(uint32_t (&tile)[kTile][kTileWords], int column, int group,
+                                 uint32_t (&words)[2][kEach]) {
 #pragma unroll
   for (int w = 0; w < 2; ++w) {
     transpose_bytes(words[w]);
@@ -115,11 +113,11 @@ __device__ void put_words(uint32_t (&tile)[kColumns][kTileWords], int column, in
 }
 
 // The tile at (first_row, first_column) of [height, width] into the transposed copy.
-template <bool kVector, int kColumns>
-__device__ void store_columns(const uint32_t (&tile)[kColumns][kTileWords], int64_t first_row, int64_t first_column,
+template <bool kVector>
+__device__ void store_columns(const uint32_t (&tile)[kTile][kTileWords], int64_t first_row, int64_t first_column,
                               int64_t height, int64_t width, uint8_t* columns) {
 #pragma unroll
-  for (int i = 0; i < kTile * kColumns / 16 / kTileThreads; ++i) {
+  for (int i = 0; i < kTile * kTile / 16 / kTileThreads; ++i) {
     const int piece = (i * kTileThreads + threadIdx.x) % 8, column = (i * kTileThreads + threadIdx.x) / 8;
     const int64_t row = first_row + 16 * piece, left = height - row;
     if (first_column + column >= width || left <= 0) continue;
@@ -129,8 +127,8 @@ __device__ void store_columns(const uint32_t (&tile)[kColumns][kTileWords], int6
   }
 }
 
-// Which tile a block has, in tiles: bands of kBand columns of tiles, each row by row. So blocks that run beside each
-// other read long pieces of rows and write long pieces of columns.
+// Which tile a block has: bands of kBand columns of tiles, each row by row. So blocks that run beside each other read
+// long pieces of rows and write long pieces of columns.
 struct TilePlace {
   int64_t column, row;
 };
@@ -142,17 +140,16 @@ __device__ inline TilePlace tile_of(unsigned block, unsigned column_tiles, unsig
 }
 
 // What a thread has of its block's tile, and where.
-template <typename T, int kHalves = 2>
+template <typename T>
 struct OfThread {
-  static constexpr int kColumns = kHalves * kHalf;
   int run = threadIdx.x % 8, group = threadIdx.x / 8;
   int64_t first_column, first_row, height, width;
-  Pack<T, kRun> packs[kHalves][kEach];
+  Pack<T, kRun> packs[2][kEach];
 
   __device__ OfThread(TilePlace place, int64_t height, int64_t width)
-      : first_column(place.column * kColumns), first_row(place.row * kTile), height(height), width(width) {}
+      : first_column(place.column * kTile), first_row(place.row * kTile), height(height), width(width) {}
 
-  __device__ int column(int half) const { return half * kHalf + run * kRun; }
+  __device__ int column(int half) const { return half * (kTile / 2) + run * kRun; }
   __device__ int64_t row(int r) const { return first_row + group * kEach + r; }
 
   template <bool kVector>
@@ -160,7 +157,7 @@ struct OfThread {
 #pragma unroll
     for (int r = 0; r < kEach; ++r) {
 #pragma unroll
-      for (int half = 0; half < kHalves; ++half) {
+      for (int half = 0; half < 2; ++half) {
         packs[half][r] =
             load_pack<kVector, kRun>(x + row(r) * width, first_column + column(half), row(r) < height ? width : 0);
       }
@@ -174,46 +171,13 @@ struct OfThread {
   }
 };
 
-// The tiles of a block that goes over several: while one is worked on, the next one's elements are on their way to
-// shared memory, each thread's to slots that no other thread touches. Of 16-bit elements that come in vectors.
-template <typename T>
-class TilesAhead {
- public:
-  using Slots = uint4[2 * kEach][kTileThreads];
-  __device__ TilesAhead(Slots& slots, const T* x) : slots_(slots), x_(x) {}
-
-  // Behind the last use of what take() gave: reads of the slots must be over.
-  __device__ void request(const OfThread<T>& next) {
-#pragma unroll
-    for (int i = 0; i < 2 * kEach; ++i) {
-      const int64_t row = next.row(i / 2), at = next.first_column + next.column(i % 2);
-      const bool is_there = row < next.height && at < next.width;
-      copy_pack_async(&slots_[i][threadIdx.x], is_there ? x_ + row * next.width + at : x_, is_there);
-    }
-    commit_copies();
-  }
-  __device__ void take(OfThread<T>& mine) {
-    wait_for_copies<0>();
-#pragma unroll
-    for (int i = 0; i < 2 * kEach; ++i) {
-      const uint4 word = slots_[i][threadIdx.x];
-      memcpy(&mine.packs[i % 2][i / 2], &word, sizeof(word));
-    }
-  }
-
- private:
-  static_assert(sizeof(Pack<T, kRun>) == sizeof(uint4));
-  Slots& slots_;
-  const T* const x_;
-};
-
 // Into both copies by one scale: into `rows` and into `tile`, unless they are null.
-template <bool kVector, bool kSafe, DType kTo, typename T, int kHalves>
-__device__ void quantize_tile(const OfThread<T, kHalves>& mine, float scale, uint8_t* rows,
-                              uint32_t (*tile)[kHalves * kHalf][kTileWords]) {
+template <bool kVector, bool kSafe, DType kTo, typename T>
+__device__ void quantize_tile(const OfThread<T>& mine, float scale, uint8_t* rows,
+                              uint32_t (*tile)[kTile][kTileWords]) {
   const Factors<T> both = factors<T>(scale, scale), by[] = {both, both, both, both};
 #pragma unroll
-  for (int half = 0; half < kHalves; ++half) {
+  for (int half = 0; half < 2; ++half) {
     uint32_t words[2][kEach];  // Of four columns each.
 #pragma unroll
     for (int r = 0; r < kEach; ++r) {

@@ -5,12 +5,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "worker/backend/cuda/candidates.h"
 #include "worker/backend/cuda/column_sums.h"
 #include "worker/backend/cuda/cuda.h"
 #include "worker/backend/cuda/greatest.cuh"
 #include "worker/backend/cuda/norm_kernels.cuh"
-#include "worker/backend/cuda/norm_pair.cuh"
 #include "worker/backend/cuda/occupancy.h"
 #include "worker/backend/cuda/workspace.h"
 
@@ -75,15 +73,6 @@ absl::Status launch_norm(const char* op, cudaStream_t stream, In residual, In de
       with_forward_team<vector.value, T, W>(packs, [&](auto warp, auto each) {
         const auto blocks = static_cast<unsigned>(warp.value ? ceil_div(rows, kRowsOfBlock) : rows);
         const int threads = warp.value ? 32 * kRowsOfBlock : norm_threads(packs, each.value);
-        if constexpr (!warp.value && each.value <= 2) {
-          if (is_candidate(kCentred ? "layer_norm" : "rms_norm")) {
-            norm_pair_kernel<kCentred, each.value, vector.value>
-                <<<static_cast<unsigned>(ceil_div(rows, 2)), threads, 0, stream>>>(
-                    r, d, w, b, epsilon, rows, static_cast<int>(width), to_sum, to_y, target<float>(mean),
-                    target<float>(rstd), target<float>(amax));
-            return;
-          }
-        }
         norm_kernel<kCentred, warp.value, each.value, vector.value>
             <<<blocks, threads, 0, stream>>>(r, d, w, b, epsilon, rows, static_cast<int>(width), to_sum, to_y,
                                              target<float>(mean), target<float>(rstd), target<float>(amax));
@@ -124,9 +113,7 @@ absl::Status launch_norm_backward(const char* op, cudaStream_t stream, Workspace
       int most = 0;
       cudaError_t error = norm_backward_blocks<kCentred, each.value, T, W>(threads, &most);
       if (error != cudaSuccess) return to_status(error, op);
-      // Twice as many as there is room for: processors that are nearer to memory then take more of them.
-      const bool in_turn = is_candidate(kCentred ? "layer_norm_backward" : "rms_norm_backward");
-      const int64_t blocks = std::min<int64_t>(rows, in_turn ? 2 * most : most);
+      const int64_t blocks = std::min<int64_t>(rows, most);
       const auto memory = workspaces.get(op, stream, static_cast<size_t>(blocks * kSums * width) * sizeof(float));
       if (!memory.ok()) return memory.status();
       float* partials = reinterpret_cast<float*>(*memory);
