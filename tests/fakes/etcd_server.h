@@ -87,8 +87,11 @@ class EtcdServer {
     if (pid_ > 0) waitpid(pid_, nullptr, 0);
     pid_ = 0;
   }
+  // Behind SIGSTOP it is stopped: one of its threads has to see the signal before all stop, and until then it answers.
   void signal(int number) const {
-    if (pid_ > 0) kill(pid_, number);
+    if (pid_ <= 0) return;
+    kill(pid_, number);
+    if (number == SIGSTOP) waitpid(pid_, nullptr, WUNTRACED);
   }
 
   static int free_port() {
