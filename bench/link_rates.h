@@ -13,7 +13,7 @@ namespace telar::bench {
 std::vector<uint64_t> link_sizes(uint64_t most);
 
 // All members call it; `pair` has two. Points of every kind of call, alone on both devices; what else LinkRates has is
-// left at its default. Takes 3 * `most` bytes of the device.
+// left at its default. Takes 2 * `most` bytes of the device.
 absl::StatusOr<v1::LinkRates> measure_links(backend::Device& device, backend::Communicator& pair, uint64_t most);
 
 // All members call it; `group` has more than two. Seconds of a further round of a ring, from a small all_reduce of the

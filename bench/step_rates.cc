@@ -171,21 +171,40 @@ class BesideMeter {
     };
     const auto between = rounds(kProducts, gather, [](double, double call, double) { return call; });
     if (!between.ok()) return between.status();
-    const auto cold = bench_.timer().seconds_of_one(*transfers_, 5, 20, gather);
+    const auto cold = bench_.timer().seconds_of_one(*transfers_, 25, 20, gather);
     if (!cold.ok()) return cold.status();
     return std::min(1.0, *cold / *between);
   }
 
+  // Both are given to the device in turns, as a step's are: neither queue is full before the other one begins.
   absl::StatusOr<double> slowdown() {
     const Work reduce = [this](Stream& s) {
       return pair_.all_reduce(s, ReduceOp::kSum, backend::InOut(floats(*x_, options_.transfer_bytes)));
     };
     const auto one = bench_.timer().seconds_of_one(*transfers_, 3, 5, reduce);
     if (!one.ok()) return one.status();
-    const auto calls = greatest_of(device_, pair_, std::ceil(2 * alone_ / *one));
-    if (!calls.ok()) return calls.status();
-    for (int i = 0; i < static_cast<int>(*calls); ++i) transfers_->submit(reduce);
-    return beside_transfers();
+    const auto transfers = greatest_of(device_, pair_, std::ceil(alone_ / *one));
+    if (!transfers.ok()) return transfers.status();
+    auto products_end = device_.create_timed_event(), transfers_end = device_.create_timed_event(),
+         start = device_.create_timed_event();
+    for (const absl::Status& status : {products_end.status(), transfers_end.status(), start.status()}) {
+      if (!status.ok()) return status;
+    }
+    bench_.stream().record(**start);
+    for (int i = 0, sent = 0; i < calls_; ++i) {
+      for (; sent < (i + 1.0) / calls_ * *transfers; ++sent) transfers_->submit(reduce);
+      bench_.stream().submit(bench_.whole());
+    }
+    bench_.stream().record(**products_end);
+    transfers_->record(**transfers_end);
+    absl::Status status = bench_.stream().synchronize();
+    status.Update(transfers_->synchronize());
+    if (!status.ok()) return status;
+    const auto took = device_.seconds_between(**start, **products_end),
+               beside = device_.seconds_between(**start, **transfers_end);
+    if (!took.ok()) return took.status();
+    if (!beside.ok()) return beside.status();
+    return std::clamp((*took - alone_) / std::min(*took, *beside), 0.0, kMost);
   }
 
   // A receive waits until the other one's products are done.
@@ -193,7 +212,11 @@ class BesideMeter {
     const Work message = this->message();
     if (pair_.rank() == 0) {
       transfers_->submit(message);
-      return beside_transfers();
+      const auto took = bench_.timer().seconds(bench_.stream(), calls_, bench_.whole());
+      absl::Status status = transfers_->synchronize();
+      status.Update(took.status());
+      if (!status.ok()) return status;
+      return std::clamp(1 - alone_ / *took, 0.0, kMost);
     }
     const auto took = bench_.timer().seconds(bench_.stream(), 2 * calls_, bench_.whole());
     if (!took.ok()) return took.status();
@@ -201,14 +224,6 @@ class BesideMeter {
     const absl::Status sent = transfers_->synchronize();
     if (!sent.ok()) return sent;
     return 0;
-  }
-
-  absl::StatusOr<double> beside_transfers() {
-    const auto took = bench_.timer().seconds(bench_.stream(), calls_, bench_.whole());
-    absl::Status status = transfers_->synchronize();
-    status.Update(took.status());
-    if (!status.ok()) return status;
-    return std::clamp(1 - alone_ / *took, 0.0, kMost);
   }
 
   // Rank 0 has four products where the other one has five, and waits for it: its clock rises. From the cube law of

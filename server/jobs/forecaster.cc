@@ -61,7 +61,10 @@ absl::StatusOr<v1::JobForecast> forecast_of(const v1::JobSpec& spec, const std::
     v1::StageMemory& stage = *told.add_memory();
     stage.set_pipeline_rank(rank.pipeline_rank());
     for (const v1::MemoryForecast& use : rank.memory()) add_memory_class(stage, use.memory_class(), use.bytes());
-    add_memory_class(stage, "reserved", cluster->rates().reserved_bytes());
+    // Where the device is the host, nobody looks for what it holds beside plans.
+    if (cluster->rates().kind() == v1::ResourceSpec::GPU) {
+      add_memory_class(stage, "reserved", cluster->rates().reserved_bytes());
+    }
   }
   return told;
 }

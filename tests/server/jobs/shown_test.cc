@@ -164,6 +164,7 @@ TEST_F(Shown, TheForecastIsThatOfAPlan) {
   uint64_t sum = 0;
   for (const v1::MemoryUse& use : forecast->memory(0).classes()) {
     EXPECT_GT(use.bytes(), 0u);
+    EXPECT_NE(use.memory_class(), "reserved");  // Of the host nobody finds that.
     if (use.memory_class() != "host") sum += use.bytes();
   }
   EXPECT_EQ(forecast->memory(0).device_bytes(), sum);
@@ -178,6 +179,13 @@ TEST_F(Shown, TheForecastIsThatOfAPlan) {
   v1::JobSpec gpu = wish->spec;
   gpu.mutable_resources()->set_kind(v1::ResourceSpec::GPU);
   EXPECT_EQ(forecast_of(gpu, unknown).status().code(), absl::StatusCode::kFailedPrecondition);
+  for (v1::Node& node : unknown) {
+    for (auto& device : *node.mutable_devices()) device.mutable_device()->set_model("NVIDIA H200");
+  }
+  gpu.mutable_precision()->set_compute(v1::BF16);
+  const auto on_gpus = forecast_of(gpu, unknown);
+  ASSERT_TRUE(on_gpus.ok()) << on_gpus.status();
+  EXPECT_EQ(on_gpus->memory(0).classes().rbegin()->memory_class(), "reserved");
 }
 
 TEST_F(Shown, TheThreadGivesEachPlacedJobItsForecast) {
