@@ -255,11 +255,13 @@ Status NcclCommunicator::show_to_peers(const View& view, cudaStream_t stream) {
   if (memory == nullptr || windows_.contains(memory->data())) return absl::OkStatus();
   Window& window = windows_[memory->data()];
   window.memory = memory;
-  return invoke(Clock::now() + options_.call_timeout, [&] {
+  const Clock::time_point deadline = Clock::now() + options_.call_timeout;
+  TELAR_RETURN_IF_ERROR(invoke(deadline, [&] {
     return comm_ == nullptr ? ncclInvalidUsage
                             : ncclCommWindowRegister(comm_, memory->data(), memory->bytes(), &window.handle,
                                                      NCCL_WIN_COLL_SYMMETRIC);
-  });
+  }));
+  return settle(deadline);  // It may answer success, and still be under way.
 }
 
 Status NcclCommunicator::all_reduce(Stream& stream, ReduceOp op, InOut x) {
