@@ -11,7 +11,6 @@
 #include "worker/backend/cuda/marks.h"
 #include "worker/backend/cuda/memory_ops.h"
 #include "worker/backend/cuda/nccl_communicator.h"
-#include "worker/backend/cuda/nccl_memory.h"
 #include "worker/backend/cuda/nccl_watchdog.h"
 
 namespace telar::backend::cuda {
@@ -132,23 +131,6 @@ class CudaMemory final : public Memory {
   std::atomic<uint64_t>& in_use_;
 };
 
-// That the device's peers can be shown.
-class SharedMemory final : public Memory {
- public:
-  SharedMemory(std::shared_ptr<NcclMemory> memory, size_t bytes, std::atomic<uint64_t>& in_use)
-      : memory_(std::move(memory)), bytes_(bytes), in_use_(in_use) {
-    in_use_ += memory_->bytes();
-  }
-  ~SharedMemory() override { in_use_ -= memory_->bytes(); }
-  std::byte* data() override { return memory_->data(); }
-  size_t bytes() const override { return bytes_; }
-
- private:
-  const std::shared_ptr<NcclMemory> memory_;
-  const size_t bytes_;  // Of the memory's whole pages.
-  std::atomic<uint64_t>& in_use_;
-};
-
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kManyPages = 32 * kHugePage;  // Below that no page is worth a thought.
 
@@ -207,7 +189,6 @@ class CudaDevice final : public Device {
 
   absl::StatusOr<std::unique_ptr<Memory>> allocate(size_t bytes) override {
     if (absl::Status status = select(); !status.ok()) return status;
-    if (gathers_by_copy_engines() && bytes > 0) return allocate_shared(bytes);
     void* data = nullptr;
     const cudaError_t error = cudaMalloc(&data, bytes);  // Aligned to 256 bytes at least.
     if (error == cudaErrorMemoryAllocation) {
@@ -220,7 +201,9 @@ class CudaDevice final : public Device {
     if (absl::Status status = to_status(error, "cudaMalloc"); !status.ok()) return status;
     auto memory = std::make_unique<CudaMemory>(data, bytes, allocated_);
     if (bytes > 0) {
-      if (absl::Status status = zero(data, bytes); !status.ok()) return status;
+      absl::Status status = to_status(cudaMemset(data, 0, bytes), "cudaMemset");
+      if (status.ok()) status = finish();
+      if (!status.ok()) return status;
     }
     return memory;
   }
@@ -313,17 +296,6 @@ class CudaDevice final : public Device {
   }
 
  private:
-  absl::StatusOr<std::unique_ptr<Memory>> allocate_shared(size_t bytes) {
-    const absl::StatusOr<std::shared_ptr<NcclMemory>> memory = NcclMemory::allocate(bytes);
-    if (!memory.ok()) return memory.status();
-    if (absl::Status status = zero((*memory)->data(), bytes); !status.ok()) return status;
-    return std::make_unique<SharedMemory>(*memory, bytes, allocated_);
-  }
-  absl::Status zero(void* data, size_t bytes) const {
-    const absl::Status status = to_status(cudaMemset(data, 0, bytes), "cudaMemset");
-    return status.ok() ? finish() : status;
-  }
-
   absl::StatusOr<std::unique_ptr<Event>> make_event(unsigned flags) const {
     if (absl::Status status = select(); !status.ok()) return status;
     cudaEvent_t event = nullptr;

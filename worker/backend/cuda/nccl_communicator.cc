@@ -1,6 +1,7 @@
 #include "worker/backend/cuda/nccl_communicator.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <span>
@@ -12,7 +13,6 @@
 #include "absl/strings/str_cat.h"
 #include "worker/backend/cuda/cuda.h"
 #include "worker/backend/cuda/errors.h"
-#include "worker/backend/cuda/workspace.h"
 
 namespace telar::backend::cuda {
 namespace {
@@ -50,6 +50,15 @@ Status nccl_status(ncclResult_t result, ncclComm_t comm) {
   return absl::InternalError(message);
 }
 
+// NCCL reads its environment once, at its first call.
+void prepare_environment() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0);
+    setenv("NCCL_GRAPH_REGISTER", "0", /*overwrite=*/0);
+  });
+}
+
 // Of a query: a runtime that answers "not ready" also keeps it as the thread's last error, which others check.
 bool is_not_ready(cudaError_t answer) {
   if (answer != cudaErrorNotReady) return false;
@@ -78,10 +87,6 @@ NcclCommunicator::~NcclCommunicator() {
   if (size() > 1) NcclWatchdog::instance().remove(device_, *this);  // From here on nobody else calls.
   cudaSetDevice(device_);
   if (comm_ != nullptr) {
-    for (const auto& [memory, window] : windows_) {
-      if (window.handle == nullptr) continue;  // Its machine has no such windows.
-      invoke(Clock::now() + kGoodbye, [&] { return ncclCommWindowDeregister(comm_, window.handle); }).IgnoreError();
-    }
     if (invoke(Clock::now() + kGoodbye, [&] { return ncclCommFinalize(comm_); }).ok()) {
       ncclCommDestroy(comm_);
     } else {
@@ -230,13 +235,12 @@ absl::StatusOr<ncclUniqueId> NcclCommunicator::meet(KeyValueStore& store) {
 Status NcclCommunicator::connect(KeyValueStore& store) {
   TELAR_RETURN_IF_ERROR(to_status(cudaSetDevice(device_), absl::StrCat("cudaSetDevice(", device_, ")")));
   if (options_.size == 1) return absl::OkStatus();
-  prepare_nccl_environment();
+  prepare_environment();
   const Clock::time_point deadline = Clock::now() + options_.connect_timeout;
   const absl::StatusOr<ncclUniqueId> id = meet(store);
   if (!id.ok()) return id.status();
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  if (by_copy_engines_) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
   TELAR_RETURN_IF_ERROR(
       invoke(deadline, [&] { return ncclCommInitRankConfig(&comm_, options_.size, *id, options_.rank, &config); }));
   TELAR_RETURN_IF_ERROR(
@@ -245,23 +249,6 @@ Status NcclCommunicator::connect(KeyValueStore& store) {
   TELAR_RETURN_IF_ERROR(to_status(cudaMalloc(&token, sizeof(int32_t)), "cudaMalloc"));
   barrier_token_ = static_cast<int32_t*>(token);
   return to_status(cudaMemsetAsync(token, 0, sizeof(int32_t), barrier_stream_), "cudaMemset");
-}
-
-// A collective call itself, so that all members must come to it at the same call, with as much memory; hence the first
-// run, which goes op by op, does it.
-Status NcclCommunicator::show_to_peers(const View& view, cudaStream_t stream) {
-  if (!by_copy_engines_ || is_capturing(stream)) return absl::OkStatus();
-  const std::shared_ptr<NcclMemory> memory = NcclMemory::find(view.data);
-  if (memory == nullptr || windows_.contains(memory->data())) return absl::OkStatus();
-  Window& window = windows_[memory->data()];
-  window.memory = memory;
-  const Clock::time_point deadline = Clock::now() + options_.call_timeout;
-  TELAR_RETURN_IF_ERROR(invoke(deadline, [&] {
-    return comm_ == nullptr ? ncclInvalidUsage
-                            : ncclCommWindowRegister(comm_, memory->data(), memory->bytes(), &window.handle,
-                                                     NCCL_WIN_COLL_SYMMETRIC);
-  }));
-  return settle(deadline);  // It may answer success, and still be under way.
 }
 
 Status NcclCommunicator::all_reduce(Stream& stream, ReduceOp op, InOut x) {
@@ -280,8 +267,6 @@ Status NcclCommunicator::all_gather(Stream& stream, In x, Out y) {
     TELAR_RETURN_IF_ERROR(check_whole("y", y, x, size()));
     if (size() == 1) return copy(x, y, stream);
     if (x.bytes() == 0) return absl::OkStatus();
-    TELAR_RETURN_IF_ERROR(show_to_peers(x, handle_of(stream)));
-    TELAR_RETURN_IF_ERROR(show_to_peers(y, handle_of(stream)));
     return enqueue("all_gather", handle_of(stream),
                    [&] { return ncclAllGather(x.data, y.data, x.bytes(), ncclUint8, comm_, handle_of(stream)); });
   });

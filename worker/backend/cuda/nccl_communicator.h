@@ -18,8 +18,6 @@
 // is the same as an eager one, in its sums and for peers that run it eagerly. Graphs go before the communicator.
 // NVLink multicast is off unless the environment says otherwise (NCCL_NVLS_ENABLE). NCCL picks the network interface
 // itself: options.listen_host is not used (NCCL_SOCKET_IFNAME is).
-// With TELAR_NCCL_CE=1 copy engines do what the groups "gather.N" gather, the weights of ZeRO: NCCL's policy of no
-// CTAs, for memory that all members have registered, which the first calls do (nccl_memory.h). Sums go as before.
 // Several communicators on one device: one host thread issues for a device, in one order over all ranks. What runs
 // beside each other needs room beside each other, else two ranks could each hold what the other needs: a kernel takes
 // at most 32 of a GPU's multiprocessors, and lanes have few calls under way at once. NCCL_LAUNCH_ORDER_IMPLICIT=1 would
@@ -33,7 +31,6 @@
 #include <chrono>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -43,7 +40,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/backend/collectives.h"
-#include "worker/backend/cuda/nccl_memory.h"
 #include "worker/backend/cuda/nccl_watchdog.h"
 
 namespace telar::backend::cuda {
@@ -77,16 +73,7 @@ class NcclCommunicator final : public Communicator, private NcclWatchdog::Member
     cudaEvent_t done;
   };
 
-  // Memory that all members see, and keep.
-  struct Window {
-    std::shared_ptr<NcclMemory> memory;
-    ncclWindow_t handle = nullptr;
-  };
-
-  NcclCommunicator(int device, const CommunicatorOptions& options)
-      : device_(device),
-        options_(options),
-        by_copy_engines_(gathers_by_copy_engines() && options.name.starts_with("gather.")) {}
+  NcclCommunicator(int device, const CommunicatorOptions& options) : device_(device), options_(options) {}
   absl::Status connect(KeyValueStore& store);
   absl::StatusOr<ncclUniqueId> meet(KeyValueStore& store);
   std::string place(const char* call) const;
@@ -96,8 +83,6 @@ class NcclCommunicator final : public Communicator, private NcclWatchdog::Member
   absl::Status settle(Clock::time_point deadline);
   // The same for a collective: on a stream, to be finished within call_timeout.
   absl::Status enqueue(const char* call, cudaStream_t stream, const std::function<ncclResult_t()>& work);
-  // Registers the memory that the view is in with the group, unless it is.
-  absl::Status show_to_peers(const View& view, cudaStream_t stream);
   absl::Status wait_for_barrier(Clock::time_point deadline);
   void forget_finished();
 
@@ -108,8 +93,6 @@ class NcclCommunicator final : public Communicator, private NcclWatchdog::Member
 
   const int device_;
   const CommunicatorOptions options_;
-  const bool by_copy_engines_;
-  std::map<const std::byte*, Window> windows_;  // By the memory's address; the caller's, as error_.
   cudaStream_t barrier_stream_ = nullptr;
   int32_t* barrier_token_ = nullptr;  // On the device.
   absl::Status error_;

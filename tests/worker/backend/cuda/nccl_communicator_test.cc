@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <barrier>
-#include <cstdlib>
 #include <functional>
 #include <thread>
 
@@ -32,15 +31,14 @@ using Meeting = std::barrier<>;
 
 // Runs `body` once a rank, each on a thread and a GPU of its own with a connected communicator.
 using RankBody = std::function<void(Communicator&, LibraryRig&, Meeting&)>;
-void run_group(int size, const RankBody& body, std::chrono::milliseconds call_timeout = std::chrono::seconds(60),
-               const std::string& name = "group") {
+void run_group(int size, const RankBody& body, std::chrono::milliseconds call_timeout = std::chrono::seconds(60)) {
   fakes::InProcessStore store;
   Meeting meeting(size);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
       LibraryRig rig(rank);
-      CommunicatorOptions options = options_for(name, rank, size);
+      CommunicatorOptions options = options_for("group", rank, size);
       options.call_timeout = call_timeout;
       auto communicator = cuda::NcclCommunicator::create(rank, store, options);
       EXPECT_TRUE(communicator.ok()) << communicator.status();
@@ -187,74 +185,6 @@ TEST_P(CudaNccl, InPlace) {
     for (double& value : want) value = value * size + size * (size - 1);
     EXPECT_EQ(all.values(), want);
   });
-}
-
-// What copy engines gather, in place and from elsewhere: by calls and from a graph, from memory of NCCL's and from
-// other memory, which goes the usual way.
-TEST_P(CudaNcclPeers, WeightsAreGatheredByCopyEngines) {
-  const int size = GetParam();
-  constexpr int64_t kPart = 300000;  // More than a page each, beginning inside one.
-  setenv("TELAR_NCCL_CE", "1", 1);
-  run_group(
-      size,
-      [&](Communicator& communicator, LibraryRig& rig, Meeting& meeting) {
-        Values want;
-        for (int rank = 0; rank < size; ++rank) {
-          const Values part = numbers(kPart, rank);
-          want.insert(want.end(), part.begin(), part.end());
-        }
-        const std::vector<int32_t> mine(want.begin() + communicator.rank() * kPart,
-                                        want.begin() + (communicator.rank() + 1) * kPart);
-        const size_t part_bytes = mine.size() * sizeof(int32_t);
-        const auto shared = cuda::NcclMemory::allocate((static_cast<size_t>(size) + 1) * part_bytes);
-        ASSERT_TRUE(shared.ok()) << shared.status();
-        std::byte* const whole = (*shared)->data() + part_bytes;
-        meeting.arrive_and_wait();
-        for (const bool in_place : {true, false}) {
-          View x{.buffer = 0, .dtype = DType::kI32, .shape = {kPart}}, y{.buffer = 0, .dtype = DType::kI32};
-          y.shape = {size * kPart};
-          y.data = whole;
-          x.data = in_place ? whole + static_cast<size_t>(communicator.rank()) * part_bytes : (*shared)->data();
-          const auto expect_gathered = [&] {
-            std::vector<int32_t> got(want.size());
-            ASSERT_EQ(cudaMemcpy(got.data(), whole, got.size() * sizeof(int32_t), cudaMemcpyDeviceToHost), cudaSuccess);
-            EXPECT_EQ(Values(got.begin(), got.end()), want) << in_place;
-          };
-          const auto begin_anew = [&] {
-            ASSERT_EQ(cudaMemset(whole, 0, want.size() * sizeof(int32_t)), cudaSuccess);
-            ASSERT_EQ(cudaMemcpy(x.data, mine.data(), part_bytes, cudaMemcpyHostToDevice), cudaSuccess);
-            finish(rig, meeting);
-          };
-          begin_anew();
-          ASSERT_EQ(communicator.all_gather(rig.stream(), In(x), Out(y)), absl::OkStatus());
-          finish(rig, meeting);
-          expect_gathered();
-          const cudaStream_t stream = rig.stream().handle();
-          cudaGraph_t graph = nullptr;
-          cudaGraphExec_t exec = nullptr;
-          ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-          EXPECT_EQ(communicator.all_gather(rig.stream(), In(x), Out(y)), absl::OkStatus());
-          ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
-          ASSERT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
-          for (int launch = 0; launch < 3; ++launch) {
-            begin_anew();
-            EXPECT_EQ(cudaGraphLaunch(exec, stream), cudaSuccess);
-            finish(rig, meeting);
-            expect_gathered();
-          }
-          EXPECT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
-          EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
-          meeting.arrive_and_wait();
-        }
-        Tensor x(rig, DType::kI32, {kPart}, numbers(kPart, communicator.rank()));
-        Tensor y(rig, DType::kI32, {size * kPart}, Values(static_cast<size_t>(size * kPart), 0.0));
-        meeting.arrive_and_wait();
-        ASSERT_EQ(communicator.all_gather(rig.stream(), x.in(), y.out()), absl::OkStatus());
-        finish(rig, meeting);
-        EXPECT_EQ(y.values(), want);
-      },
-      std::chrono::seconds(60), "gather.0");
-  unsetenv("TELAR_NCCL_CE");
 }
 
 TEST_P(CudaNccl, BroadcastFromEveryRoot) {
