@@ -126,7 +126,7 @@ FLEET = {
         ]),
     ],
     "folded": [
-        ("GPUs, logs and security", [
+        ("GPUs, logs, security and the lock", [
             panel("MFU by job", "percentunit", ("job:telar_mfu:ratio_rate5m", "{{job_id}}, {{convention}}"), about="A recorded rule.",
                   nothing=UNKNOWN_PEAK),
             panel("Device memory in use", "bytes", ("telar_device_used_bytes", "{{instance}} {{device}}"), about="By whatever process.",
@@ -144,6 +144,9 @@ FLEET = {
                   nothing="None"),
             panel("Certificates end in", "s", ("telar_tls_certificate_expiry_timestamp_seconds - time()", "{{job}} {{instance}}"),
                   about="Each daemon's own.", nothing="No TLS"),
+            panel("The coordinator's lock, by holder", "percentunit",
+                  ("sum by (holder) (rate(telar_manager_hold_seconds_sum[5m]))", "{{holder}}"),
+                  about="Of the time. All calls wait for it."),
         ]),
     ],
 }
