@@ -249,7 +249,8 @@ class Cluster:
 
     def wait_nodes(self, count):
         def ready():
-            nodes = self.json("nodes").get("nodes", [])
+            answer = self.telar("nodes", "-o", "json", code=None)  # A coordinator with an etcd may not lead yet.
+            nodes = json.loads(answer.stdout).get("nodes", []) if answer.returncode == 0 else []
             return sum(node["state"] == "READY" for node in nodes) == count
         wait_until(ready, f"{count} nodes are READY")
 
