@@ -21,7 +21,6 @@ struct Job {
   uint32_t virtual_stages = 0;
   v1::MemorySpec::Recompute recompute = v1::MemorySpec::NONE;
   bool overlap_tensor = true;
-  v1::Precision compute = v1::BF16;
 };
 
 inline v1::JobSpec unresolved(const Job& job) {
@@ -42,7 +41,7 @@ inline v1::JobSpec spec_of(const Job& job) {
   v1::JobSpec spec = unresolved(job);
   spec.mutable_batch()->set_micro(job.micro);
   spec.mutable_memory()->set_recompute(job.recompute);
-  spec.mutable_precision()->set_compute(job.compute);
+  spec.mutable_precision()->set_compute(v1::BF16);
   v1::ParallelSpec& parallel = *spec.mutable_parallel();
   parallel.set_data(job.data);
   parallel.set_tensor(job.tensor);
