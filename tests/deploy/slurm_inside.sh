@@ -145,9 +145,11 @@ grep -q 'asked to end' "$work/cut.out" || fail "cut.out does not say that it was
 echo "== before the time limit, and Slurm starts it again"
 again=$(submit again --time=1 --signal=B:USR1@30 "${both[@]}")  # Slurm looks every 30 s, and warns who has less than a minute.
 check_goes_on again
+pkill -STOP -x telar-rank  # Nobody is done before Slurm has looked.
+until_true 60 grep -q 'asked to end' "$work/again.out" || fail "again.out does not say that it was asked to end"
+pkill -CONT -x telar-rank
 waits_again() { [ "$(field "$again" JobState)" = PENDING ] && [ "$(field "$again" Restarts)" = 1 ]; }
 until_true 60 waits_again || fail "Slurm does not start it again: $(scontrol show job "$again")"
-grep -q 'asked to end' "$work/again.out" || fail "again.out does not say that it was asked to end"
 scontrol update jobid="$again" starttime=now+3seconds  # Slurm would wait two minutes, as it still holds the ended job's credential.
 check_end "$again" again 0
 grep -q 'SUCCEEDED' "$work/again.out" || fail "again.out does not say SUCCEEDED"

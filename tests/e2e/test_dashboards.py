@@ -93,7 +93,7 @@ class DashboardsTest(unittest.TestCase):
         shown = "".join(path.read_text() for path in (prometheus_selftest.ROOT / "deploy/grafana/dashboards").glob("*.json"))
         for daemon in [cluster.coordinator, *cluster.workers.values()]:
             for metric, kind in re.findall(r"^# TYPE (\S+) (\S+)$", fetch(daemon.addresses["http"], "/metrics")[1], re.M):
-                self.assertTrue(re.search(rf"\b{metric}(_bucket)?\b", shown) or metric in DELIBERATE, f"{metric} ({kind}) is on no dashboard")
+                self.assertTrue(re.search(rf"\b{metric}(_bucket|_sum)?\b", shown) or metric in DELIBERATE, f"{metric} ({kind}) is on no dashboard")
 
     def check_nothing_stays(self, cluster, job):
         """No series of a job outlives it."""
