@@ -55,6 +55,7 @@ def coordinator_metrics(seconds):
     text += line("telar_nodes", 1, state="READY") + line("telar_devices", 2, kind="CPU", state="used")
     text += histogram("telar_queue_wait_seconds", int(seconds), (0.1, 1, 10))
     text += histogram("telar_rpc_seconds", int(10 * seconds), (0.001, 0.01, 0.1), method="Heartbeat")
+    text += histogram("telar_manager_hold_seconds", int(20 * seconds), (0.0001, 0.001, 0.01), holder="round")
     text += line("telar_store_transactions_total", int(3 * seconds))
     text += histogram("telar_scheduler_round_seconds", int(4 * seconds), (0.001, 0.01, 0.1))
     return text + histogram("telar_store_commit_seconds", int(5 * seconds), (0.001, 0.01, 0.1))

@@ -208,8 +208,9 @@ using Leaving = v1::HeartbeatRequest;
 
 TEST_F(WorkerTest, StopsItsRanksOnExitWhenAsked) {
   start_worker({"--stop-ranks-on-exit"});
-  coordinator_.assign({assignment("started run", 1, 0), assignment("ignore_term hang", 1, 1)});
+  coordinator_.assign({assignment("started run", 1, 0), assignment("ignore_term print:deaf hang", 1, 1)});
   ASSERT_TRUE(wait_events(3) && wait_running(1, 1)) << log();
+  ASSERT_TRUE(coordinator_.wait([](const Fake& fake) { return fake.output(1, 1).log == "deaf\n"; })) << log();
   const int stubborn = RankDir(rank_path(1, 1)).read_process().value().id.pid;
   kill(pid_, SIGTERM);
   EXPECT_TRUE(coordinator_.wait([](const Fake& fake) {
@@ -230,14 +231,14 @@ TEST_F(WorkerTest, StopsItsRanksOnExitWhenAsked) {
 
 TEST_F(WorkerTest, WhileItEndsItStartsNothingAndStillAnswersStops) {
   start_worker({"--stop-ranks-on-exit"});
-  coordinator_.assign({assignment("started ignore_term hang", 1)});
+  coordinator_.assign({assignment("ignore_term started hang", 1)});
   ASSERT_TRUE(wait_events(1) && wait_running()) << log();
   kill(pid_, SIGTERM);
   ASSERT_TRUE(coordinator_.wait([](const Fake& fake) { return fake.heartbeats().back().leave() == Leaving::ENDING; }))
       << log();
   // What was given to it in between is not started, and is over as soon as it is called off.
-  coordinator_.assign({assignment("started ignore_term hang", 1), assignment("hang", 2, 1)});
-  coordinator_.assign({assignment("started ignore_term hang", 1), assignment("hang", 2, 1, v1::Assignment::STOP)});
+  coordinator_.assign({assignment("ignore_term started hang", 1), assignment("hang", 2, 1)});
+  coordinator_.assign({assignment("ignore_term started hang", 1), assignment("hang", 2, 1, v1::Assignment::STOP)});
   EXPECT_EQ(wait_over(2, 1).message(), "stopped before it was started") << log();
   kill(RankDir(rank_path(1)).read_process().value().id.pid, SIGKILL);
   EXPECT_EQ(wait_worker(), 0) << log();
@@ -269,7 +270,7 @@ TEST_F(WorkerTest, ARevokedNodeStopsItsRanksAndStartsNoneUntilItIsLetInAgain) {
 
 TEST_F(WorkerTest, OnExitTheGraceIsTheOneOfTheJob) {
   start_worker({"--stop-ranks-on-exit", "--stop-grace", "600"});
-  v1::Assignment one = assignment("started ignore_term hang");
+  v1::Assignment one = assignment("ignore_term started hang");
   one.mutable_plan()->mutable_spec()->mutable_checkpoint()->set_stop_grace_seconds(1);
   coordinator_.assign({one});
   ASSERT_TRUE(wait_events(1) && wait_running()) << log();
