@@ -1,17 +1,15 @@
 // Deadlines that hold while gRPC's own sleep; that they do so for the programs: tests/faults/test_clock.py.
 #include "common/call_deadline.h"
 
-#include <arpa/inet.h>
 #include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <string>
 #include <thread>
 
 #include "common/line.h"
 #include "telar/v1/cluster.grpc.pb.h"
+#include "tests/fakes/loopback_listener.h"
 
 namespace telar {
 namespace {
@@ -20,28 +18,7 @@ using std::chrono::hours;
 using std::chrono::milliseconds;
 using Steady = std::chrono::steady_clock;
 
-// Whoever connects hears nothing.
-class SilentPeer {
- public:
-  SilentPeer() : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in self{};
-    self.sin_family = AF_INET;
-    self.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(self);
-    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&self), size), 0);
-    EXPECT_EQ(listen(listener_, 16), 0);
-    EXPECT_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&self), &size), 0);
-    address_ = "127.0.0.1:" + std::to_string(ntohs(self.sin_port));
-  }
-  ~SilentPeer() { close(listener_); }
-  SilentPeer(const SilentPeer&) = delete;
-  SilentPeer& operator=(const SilentPeer&) = delete;
-  const std::string& address() const { return address_; }
-
- private:
-  const int listener_;
-  std::string address_;
-};
+using SilentPeer = fakes::LoopbackListener;  // Whoever connects hears nothing.
 
 class CallDeadlineTest : public testing::Test {
  protected:

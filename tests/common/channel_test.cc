@@ -1,6 +1,5 @@
 #include "common/channel.h"
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/fakes/loopback_listener.h"
+
 namespace telar {
 namespace {
 
@@ -18,32 +19,23 @@ namespace {
 // does.
 class SlowPeer {
  public:
-  explicit SlowPeer(std::chrono::milliseconds delay) : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in self{};
-    self.sin_family = AF_INET;
-    self.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(self);
-    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&self), size), 0);
-    EXPECT_EQ(listen(listener_, 16), 0);
-    EXPECT_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&self), &size), 0);
-    address_ = "127.0.0.1:" + std::to_string(ntohs(self.sin_port));
+  explicit SlowPeer(std::chrono::milliseconds delay) {
     thread_ = std::thread([this, delay] { serve(delay); });
   }
   ~SlowPeer() {
-    shutdown(listener_, SHUT_RDWR);
+    shutdown(listener_.fd(), SHUT_RDWR);
     thread_.join();
-    close(listener_);
   }
   SlowPeer(const SlowPeer&) = delete;
   SlowPeer& operator=(const SlowPeer&) = delete;
 
-  const std::string& address() const { return address_; }
+  const std::string& address() const { return listener_.address(); }
   int accepted() const { return accepted_; }
 
  private:
   void serve(std::chrono::milliseconds delay) {
     std::vector<int> connections;
-    for (int connection = 0; (connection = accept(listener_, nullptr, nullptr)) >= 0;) {
+    for (int connection = 0; (connection = accept(listener_.fd(), nullptr, nullptr)) >= 0;) {
       ++accepted_;
       connections.push_back(connection);
       std::this_thread::sleep_for(delay);
@@ -53,8 +45,7 @@ class SlowPeer {
     for (const int connection : connections) close(connection);
   }
 
-  const int listener_;
-  std::string address_;
+  const fakes::LoopbackListener listener_;
   std::atomic<int> accepted_ = 0;
   std::thread thread_;
 };
