@@ -37,21 +37,21 @@ struct Workspace {
 
 // A row of scores becomes e^(score - maximum); what was gathered before is rescaled to the new maximum. A row that has
 // seen no key yet has maximum -inf, and nothing gathered.
-TELAR_SIMD void softmax_block(float* __restrict scores, float* __restrict maxima, float* __restrict sums,
-                              float* __restrict outputs, int64_t pitch) {
-  for (int64_t r = 0; r < kTokens; ++r) {
+TELAR_SIMD void softmax_block(const Extent& extent, float* __restrict scores, float* __restrict maxima,
+                              float* __restrict sums, float* __restrict outputs, int64_t pitch) {
+  for (int64_t r = 0; r < extent.queries; ++r) {
     float* row = scores + r * kTokens;
     int32_t largest = to_ordered(maxima[r]);
-    for (int64_t j = 0; j < kTokens; ++j) {
+    for (int64_t j = 0; j < extent.keys; ++j) {
       const int32_t key = to_ordered(row[j]);
       largest = key > largest ? key : largest;
     }
     const float maximum = from_ordered(largest);
     const float shift = maximum == -std::numeric_limits<float>::infinity() ? 0.0f : maximum;
     const float correction = fast_exp(maxima[r] - shift);
-    for (int64_t j = 0; j < kTokens; ++j) row[j] = fast_exp(row[j] - shift);
+    for (int64_t j = 0; j < extent.keys; ++j) row[j] = fast_exp(row[j] - shift);
     maxima[r] = maximum;
-    sums[r] = sums[r] * correction + sum_of(kTokens, [=](int64_t j) { return row[j]; });
+    sums[r] = sums[r] * correction + sum_of(extent.keys, [=](int64_t j) { return row[j]; });
     if (correction != 1.0f) {
       for (int64_t d = 0; d < pitch; ++d) outputs[r * pitch + d] *= correction;
     }
@@ -59,9 +59,10 @@ TELAR_SIMD void softmax_block(float* __restrict scores, float* __restrict maxima
 }
 
 // Keys after the query's own token don't count.
-void mask_diagonal(float* scores) {
-  for (int64_t r = 0; r < kTokens; ++r) {
-    std::fill(scores + r * kTokens + r + 1, scores + (r + 1) * kTokens, -std::numeric_limits<float>::infinity());
+void mask_diagonal(const Extent& extent, float* scores) {
+  for (int64_t r = 0; r < std::min(extent.queries, extent.keys); ++r) {
+    std::fill(scores + r * kTokens + r + 1, scores + r * kTokens + extent.keys,
+              -std::numeric_limits<float>::infinity());
   }
 }
 
@@ -76,11 +77,11 @@ void mask_earlier(float* scores, const Starts& starts, int64_t rows, int64_t fir
 // Scores of one block of queries against the loaded keys, folded into the block's running state. `mask(scores)` takes
 // out those of keys that the queries don't see.
 template <typename Mask>
-void attend(const Workspace& w, int64_t head_dim, int64_t block_in_chunk, const Mask& mask) {
+void attend(const Workspace& w, const Extent& extent, int64_t head_dim, int64_t block_in_chunk, const Mask& mask) {
   const int64_t pitch = pitch_of(head_dim);
   float* outputs = w.outputs + block_in_chunk * kTokens * pitch;
-  multiply({.m = kTokens,
-            .n = kTokens,
+  multiply({.m = extent.queries,
+            .n = extent.keys,
             .k = head_dim,
             .a = w.queries + block_in_chunk * kTokens * pitch,
             .a_row = pitch,
@@ -91,10 +92,11 @@ void attend(const Workspace& w, int64_t head_dim, int64_t block_in_chunk, const 
             .c_row = kTokens,
             .accumulate = false});
   mask(w.scores);
-  softmax_block(w.scores, w.maxima + block_in_chunk * kTokens, w.sums + block_in_chunk * kTokens, outputs, pitch);
-  multiply({.m = kTokens,
+  softmax_block(extent, w.scores, w.maxima + block_in_chunk * kTokens, w.sums + block_in_chunk * kTokens, outputs,
+                pitch);
+  multiply({.m = extent.queries,
             .n = pitch,
-            .k = kTokens,
+            .k = extent.keys,
             .a = w.scores,
             .a_row = kTokens,
             .a_column = 1,
@@ -128,11 +130,12 @@ void attend_chunk(const AttentionDims& dims, int64_t head, int64_t first, const 
   for (int64_t keys = first_keys(first); keys < end; ++keys) {
     const T* row = qkv + keys * kTokens * at.width();
     load_block(row + at.key(kv_head), at.width(), rows(keys), at.d, 1.0f, w.keys);
-    transpose_block(w.keys, at.d, w.keys_transposed);
+    transpose_block(w.keys, rows(keys), at.d, w.keys_transposed);
     load_block(row + at.value(kv_head), at.width(), rows(keys), at.d, 1.0f, w.values);
     for (int64_t block = std::max(first, keys); block < end && first_keys(block) <= keys; ++block) {
-      attend(w, at.d, block - first, [&](float* scores) {
-        if (block == keys) mask_diagonal(scores);
+      const Extent extent = Extent::of(rows(block), rows(keys));
+      attend(w, extent, at.d, block - first, [&](float* scores) {
+        if (block == keys) mask_diagonal(extent, scores);
         if (!starts.absent()) mask_earlier(scores, starts.from(block * kTokens), rows(block), keys * kTokens);
       });
     }

@@ -42,33 +42,35 @@ struct BackwardWorkspace {
 
 // scores -> P and dscores (dP) -> dS, in place. Padding rows have lse = infinity, so P = 0 there. Row r sees keys from
 // hidden[r] on.
-TELAR_SIMD void softmax_backward(float* __restrict scores, float* __restrict dscores, const float* __restrict lse,
-                                 const float* __restrict inner, const int64_t* __restrict hidden, bool diagonal) {
-  for (int64_t r = 0; r < kTokens; ++r) {
+TELAR_SIMD void softmax_backward(const Extent& extent, float* __restrict scores, float* __restrict dscores,
+                                 const float* __restrict lse, const float* __restrict inner,
+                                 const int64_t* __restrict hidden, bool diagonal) {
+  for (int64_t r = 0; r < extent.queries; ++r) {
     float* p = scores + r * kTokens;
     float* ds = dscores + r * kTokens;
-    const int64_t seen = diagonal ? r + 1 : kTokens;
+    const int64_t seen = diagonal ? std::min(r + 1, extent.keys) : extent.keys;
     // A loop each: GCC makes vectors of neither with the condition in it.
     for (int64_t j = 0; j < seen; ++j) p[j] = fast_exp(p[j] - lse[r]);
-    for (int64_t j = seen; j < kTokens; ++j) p[j] = 0.0f;
+    for (int64_t j = seen; j < extent.keys; ++j) p[j] = 0.0f;
     for (int64_t j = 0; j < hidden[r]; ++j) p[j] = 0.0f;
-    for (int64_t j = 0; j < kTokens; ++j) ds[j] = p[j] * (ds[j] - inner[r]);
+    for (int64_t j = 0; j < extent.keys; ++j) ds[j] = p[j] * (ds[j] - inner[r]);
   }
 }
 
-TELAR_SIMD void inner_products(const float* __restrict a, const float* __restrict b, int64_t pitch,
+TELAR_SIMD void inner_products(const float* __restrict a, const float* __restrict b, int64_t rows, int64_t pitch,
                                float* __restrict result) {
-  for (int64_t r = 0; r < kTokens; ++r) {
+  for (int64_t r = 0; r < rows; ++r) {
     result[r] = sum_of(pitch, [=](int64_t d) { return a[r * pitch + d] * b[r * pitch + d]; });
   }
 }
 
 // One block of queries, loaded, against one block of keys: adds to dkeys, dvalues and dqueries.
-void attend_backward(const BackwardWorkspace& w, int64_t head_dim, int64_t keys, const int64_t* hidden, bool diagonal) {
+void attend_backward(const BackwardWorkspace& w, const Extent& extent, int64_t head_dim, int64_t keys,
+                     const int64_t* hidden, bool diagonal) {
   const int64_t pitch = pitch_of(head_dim), at = keys * kTokens * pitch;
   const auto against_queries = [&](const float* a, const float* b_transposed, float* c) {
-    multiply({.m = kTokens,
-              .n = kTokens,
+    multiply({.m = extent.queries,
+              .n = extent.keys,
               .k = head_dim,
               .a = a,
               .a_row = pitch,
@@ -81,11 +83,11 @@ void attend_backward(const BackwardWorkspace& w, int64_t head_dim, int64_t keys,
   };
   against_queries(w.queries, w.keys_transposed + at, w.scores);
   against_queries(w.doutputs, w.values_transposed + at, w.dscores);
-  softmax_backward(w.scores, w.dscores, w.lse, w.inner, hidden, diagonal);
+  softmax_backward(extent, w.scores, w.dscores, w.lse, w.inner, hidden, diagonal);
   const auto add_product = [&](const float* a, bool transposed, const float* b, float* c) {
-    multiply({.m = kTokens,
+    multiply({.m = transposed ? extent.keys : extent.queries,
               .n = pitch,
-              .k = kTokens,
+              .k = transposed ? extent.queries : extent.keys,
               .a = a,
               .a_row = transposed ? 1 : kTokens,
               .a_column = transposed ? kTokens : 1,
@@ -121,7 +123,7 @@ void attend_head_backward(const AttentionDims& dims, const PackedRow& at, int64_
     load_block(rows.qkv + first * at.width() + at.query(head), at.width(), n, at.d, scale, w.queries);
     load_block(rows.o + first * out_width + head * at.d, out_width, n, at.d, 1.0f, w.outputs);
     load_block(rows.d_o + first * out_width + head * at.d, out_width, n, at.d, 1.0f, w.doutputs);
-    inner_products(w.outputs, w.doutputs, pitch, w.inner);
+    inner_products(w.outputs, w.doutputs, padded_rows(n), pitch, w.inner);
     std::copy_n(rows.lse + head * dims.sequence + first, n, w.lse);
     std::fill(w.lse + n, w.lse + kTokens, std::numeric_limits<float>::infinity());
     std::fill_n(w.dqueries, kTokens * pitch, 0.0f);
@@ -131,7 +133,8 @@ void attend_head_backward(const AttentionDims& dims, const PackedRow& at, int64_
       for (int64_t r = 0; r < n; ++r) {
         hidden[r] = std::clamp<int64_t>(rows.starts[first + r] - keys * kTokens, 0, kTokens);
       }
-      attend_backward(w, at.d, keys, hidden, keys == block);
+      const Extent extent = Extent::of(n, std::min(kTokens, dims.sequence - keys * kTokens));
+      attend_backward(w, extent, at.d, keys, hidden, keys == block);
     }
     store_block(w.dqueries, n, at.d, scale, rows.dqkv + first * at.width() + at.query(head), at.width());
   }
@@ -148,9 +151,9 @@ void attend_group_backward(const AttentionDims& dims, int64_t kv_head, const Row
     const T* row = rows.qkv + block * kTokens * at.width();
     float* keys = w.keys + block * block_size;
     load_block(row + at.key(kv_head), at.width(), rows_of(block), at.d, 1.0f, keys);
-    transpose_block(keys, at.d, w.keys_transposed + block * block_size);
+    transpose_block(keys, rows_of(block), at.d, w.keys_transposed + block * block_size);
     load_block(row + at.value(kv_head), at.width(), rows_of(block), at.d, 1.0f, w.spare);
-    transpose_block(w.spare, at.d, w.values_transposed + block * block_size);
+    transpose_block(w.spare, rows_of(block), at.d, w.values_transposed + block * block_size);
   }
   std::fill_n(w.dkeys, blocks * block_size, 0.0f);
   std::fill_n(w.dvalues, blocks * block_size, 0.0f);
