@@ -39,20 +39,27 @@ class ThreadCommunicators {
     std::byte* y = nullptr;
     uint64_t bytes = 0;  // Of x.
   };
+  // A member that waits for all of its messages: by itself, as waking a whole room for each message costs more than
+  // all else that a test of many ranks does.
+  struct Errand {
+    std::condition_variable done;
+    int open = 0;  // Messages that nobody has served.
+  };
   // A send or a receive that waits for its other side; on the stack of whoever waits.
   struct Parcel {
     Call call;
-    bool served = false;
+    Errand& errand;
   };
   struct Room {
     std::mutex mutex;
-    std::condition_variable changed;
+    std::condition_variable changed;  // Members, rounds or failure.
     // All below: guarded by mutex.
     size_t members = 0;  // Made so far.
     std::vector<const Call*> calls;
     size_t arrived = 0;
     uint64_t rounds = 0;                                     // Collectives done.
     std::map<std::pair<int, int>, Parcel*> sends, receives;  // By (from, to).
+    std::vector<Errand*> errands;                            // Of who waits.
     absl::Status failure;
   };
   struct Gang {
@@ -69,6 +76,7 @@ class ThreadCommunicators {
         const std::lock_guard inner(room->mutex);
         room->failure.Update(cause);
         room->changed.notify_all();
+        for (Errand* errand : room->errands) errand->done.notify_one();
       }
     }
   };
@@ -123,28 +131,29 @@ class ThreadCommunicators {
       return meet({.what = "barrier"}, [](std::span<const Call* const>) {});
     }
     absl::Status send(backend::Stream&, int peer, backend::In x) override {
-      Parcel parcel{call("message", x, nullptr)};
-      return hand_over([&](auto& lock) { return send(lock, peer, parcel); }, [&] { return parcel.served; });
+      Errand errand;
+      Parcel parcel{call("message", x, nullptr), errand};
+      return hand_over(errand, [&](auto& lock) { return send(lock, peer, parcel); });
     }
     absl::Status recv(backend::Stream&, int peer, backend::Out y) override {
-      Parcel parcel{call("message", y, y.data)};
-      return hand_over([&](auto& lock) { return receive(lock, peer, parcel); }, [&] { return parcel.served; });
+      Errand errand;
+      Parcel parcel{call("message", y, y.data), errand};
+      return hand_over(errand, [&](auto& lock) { return receive(lock, peer, parcel); });
     }
     absl::Status exchange(backend::Stream&, int to, backend::In x, int from, backend::Out y) override {
-      Parcel out{call("message", x, nullptr)}, in{call("message", y, y.data)};
-      return hand_over(
-          [&](auto& lock) {
-            const absl::Status status = send(lock, to, out);
-            return status.ok() ? receive(lock, from, in) : status;
-          },
-          [&] { return out.served && in.served; });
+      Errand errand;
+      Parcel out{call("message", x, nullptr), errand}, in{call("message", y, y.data), errand};
+      return hand_over(errand, [&](auto& lock) {
+        const absl::Status status = send(lock, to, out);
+        return status.ok() ? receive(lock, from, in) : status;
+      });
     }
 
     absl::Status wait_for_all() {
       std::unique_lock lock(room_->mutex);
       ++room_->members;
       room_->changed.notify_all();
-      return wait(lock, "create", [&] { return room_->members == static_cast<size_t>(size_); });
+      return wait(lock, room_->changed, "create", [&] { return room_->members == static_cast<size_t>(size_); });
     }
 
    private:
@@ -153,8 +162,9 @@ class ThreadCommunicators {
               x.data, y, x.bytes()};
     }
     template <typename Done>
-    absl::Status wait(std::unique_lock<std::mutex>& lock, const std::string& what, Done done) {
-      const bool in_time = room_->changed.wait_for(lock, timeout_, [&] { return done() || !room_->failure.ok(); });
+    absl::Status wait(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, const std::string& what,
+                      Done done) {
+      const bool in_time = changed.wait_for(lock, timeout_, [&] { return done() || !room_->failure.ok(); });
       if (in_time && room_->failure.ok()) return absl::OkStatus();
       if (!in_time) return fail(lock, absl::DeadlineExceededError(absl::StrCat("'", what, "': nobody came")));
       return room_->failure;
@@ -181,20 +191,25 @@ class ThreadCommunicators {
       }
       calls[static_cast<size_t>(rank_)] = &mine;
       if (++room_->arrived < calls.size()) {
-        return wait(lock, mine.what, [&, round = room_->rounds] { return room_->rounds > round; });
+        return wait(lock, room_->changed, mine.what, [&, round = room_->rounds] { return room_->rounds > round; });
       }
       body(std::span<const Call* const>(calls));
       room_->arrived = 0;
       ++room_->rounds;
+      lock.unlock();
       room_->changed.notify_all();
       return absl::OkStatus();
     }
-    template <typename Offer, typename Done>
-    absl::Status hand_over(Offer offer, Done done) {
+    template <typename Offer>
+    absl::Status hand_over(Errand& errand, Offer offer) {
       std::unique_lock lock(room_->mutex);
       if (!room_->failure.ok()) return room_->failure;
-      const absl::Status status = offer(lock);
-      return status.ok() ? wait(lock, "message", done) : status;
+      if (absl::Status status = offer(lock); !status.ok()) return status;
+      if (errand.open == 0) return absl::OkStatus();
+      room_->errands.push_back(&errand);
+      const absl::Status status = wait(lock, errand.done, "message", [&] { return errand.open == 0; });
+      std::erase(room_->errands, &errand);
+      return status;
     }
     absl::Status send(std::unique_lock<std::mutex>& lock, int peer, Parcel& parcel) {
       return meet(lock, {rank_, peer}, parcel, room_->sends, room_->receives);
@@ -210,6 +225,7 @@ class ThreadCommunicators {
       const auto found = others.find(way);
       if (found == others.end()) {
         own[way] = &parcel;
+        ++parcel.errand.open;
         return absl::OkStatus();
       }
       Parcel& other = *found->second;
@@ -217,9 +233,8 @@ class ThreadCommunicators {
       if (other.call.what != mine.what) return differs(lock, mine, other.call);
       const bool receives = mine.y != nullptr;
       std::memcpy(receives ? mine.y : other.call.y, receives ? other.call.x : mine.x, mine.bytes);
-      other.served = parcel.served = true;
       others.erase(found);
-      room_->changed.notify_all();
+      if (--other.errand.open == 0) other.errand.done.notify_one();
       return absl::OkStatus();
     }
 
