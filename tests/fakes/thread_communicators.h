@@ -39,16 +39,16 @@ class ThreadCommunicators {
     std::byte* y = nullptr;
     uint64_t bytes = 0;  // Of x.
   };
-  // A member that waits for all of its messages: by itself, as waking a whole room for each message costs more than
-  // all else that a test of many ranks does.
+  // A member that waits for all of its messages, woken by itself: waking the whole room for each costs more than all
+  // else.
   struct Errand {
     std::condition_variable done;
     int open = 0;  // Messages that nobody has served.
   };
-  // A send or a receive that waits for its other side; on the stack of whoever waits.
-  struct Parcel {
+  struct Parcel {  // A send or a receive that waits for its other side; on the stack of whoever waits.
     Call call;
-    Errand& errand;
+    std::pair<int, int> way;  // From, to.
+    Errand* errand = nullptr;
   };
   struct Room {
     std::mutex mutex;
@@ -58,7 +58,7 @@ class ThreadCommunicators {
     std::vector<const Call*> calls;
     size_t arrived = 0;
     uint64_t rounds = 0;                                     // Collectives done.
-    std::map<std::pair<int, int>, Parcel*> sends, receives;  // By (from, to).
+    std::map<std::pair<int, int>, Parcel*> sends, receives;  // By way.
     std::vector<Errand*> errands;                            // Of who waits.
     absl::Status failure;
   };
@@ -131,22 +131,14 @@ class ThreadCommunicators {
       return meet({.what = "barrier"}, [](std::span<const Call* const>) {});
     }
     absl::Status send(backend::Stream&, int peer, backend::In x) override {
-      Errand errand;
-      Parcel parcel{call("message", x, nullptr), errand};
-      return hand_over(errand, [&](auto& lock) { return send(lock, peer, parcel); });
+      return hand_over(Parcel{call("message", x, nullptr), {rank_, peer}});
     }
     absl::Status recv(backend::Stream&, int peer, backend::Out y) override {
-      Errand errand;
-      Parcel parcel{call("message", y, y.data), errand};
-      return hand_over(errand, [&](auto& lock) { return receive(lock, peer, parcel); });
+      return hand_over(Parcel{call("message", y, y.data), {peer, rank_}});
     }
     absl::Status exchange(backend::Stream&, int to, backend::In x, int from, backend::Out y) override {
-      Errand errand;
-      Parcel out{call("message", x, nullptr), errand}, in{call("message", y, y.data), errand};
-      return hand_over(errand, [&](auto& lock) {
-        const absl::Status status = send(lock, to, out);
-        return status.ok() ? receive(lock, from, in) : status;
-      });
+      return hand_over(Parcel{call("message", x, nullptr), {rank_, to}},
+                       Parcel{call("message", y, y.data), {from, rank_}});
     }
 
     absl::Status wait_for_all() {
@@ -161,9 +153,7 @@ class ThreadCommunicators {
       return {absl::StrCat(kind, " ", detail, " of ", x.elements(), " ", std::string(backend::name_of(x.dtype))),
               x.data, y, x.bytes()};
     }
-    template <typename Done>
-    absl::Status wait(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, const std::string& what,
-                      Done done) {
+    absl::Status wait(std::unique_lock<std::mutex>& lock, auto& changed, const std::string& what, const auto& done) {
       const bool in_time = changed.wait_for(lock, timeout_, [&] { return done() || !room_->failure.ok(); });
       if (in_time && room_->failure.ok()) return absl::OkStatus();
       if (!in_time) return fail(lock, absl::DeadlineExceededError(absl::StrCat("'", what, "': nobody came")));
@@ -200,41 +190,36 @@ class ThreadCommunicators {
       room_->changed.notify_all();
       return absl::OkStatus();
     }
-    template <typename Offer>
-    absl::Status hand_over(Errand& errand, Offer offer) {
+    template <typename... Parcels>
+    absl::Status hand_over(Parcels... parcels) {
+      Errand errand;
       std::unique_lock lock(room_->mutex);
       if (!room_->failure.ok()) return room_->failure;
-      if (absl::Status status = offer(lock); !status.ok()) return status;
-      if (errand.open == 0) return absl::OkStatus();
+      for (Parcel* parcel : {&parcels...}) {
+        parcel->errand = &errand;
+        if (absl::Status status = offer(lock, *parcel); !status.ok()) return status;
+      }
       room_->errands.push_back(&errand);
       const absl::Status status = wait(lock, errand.done, "message", [&] { return errand.open == 0; });
       std::erase(room_->errands, &errand);
       return status;
     }
-    absl::Status send(std::unique_lock<std::mutex>& lock, int peer, Parcel& parcel) {
-      return meet(lock, {rank_, peer}, parcel, room_->sends, room_->receives);
-    }
-    absl::Status receive(std::unique_lock<std::mutex>& lock, int peer, Parcel& parcel) {
-      return meet(lock, {peer, rank_}, parcel, room_->receives, room_->sends);
-    }
-
-    using Parcels = std::map<std::pair<int, int>, Parcel*>;
     // The second to come moves the bytes.
-    absl::Status meet(std::unique_lock<std::mutex>& lock, std::pair<int, int> way, Parcel& parcel, Parcels& own,
-                      Parcels& others) {
-      const auto found = others.find(way);
+    absl::Status offer(std::unique_lock<std::mutex>& lock, Parcel& parcel) {
+      const Call& mine = parcel.call;
+      const bool receives = mine.y != nullptr;
+      auto& others = receives ? room_->sends : room_->receives;
+      const auto found = others.find(parcel.way);
       if (found == others.end()) {
-        own[way] = &parcel;
-        ++parcel.errand.open;
+        (receives ? room_->receives : room_->sends)[parcel.way] = &parcel;
+        ++parcel.errand->open;
         return absl::OkStatus();
       }
       Parcel& other = *found->second;
-      const Call& mine = parcel.call;
       if (other.call.what != mine.what) return differs(lock, mine, other.call);
-      const bool receives = mine.y != nullptr;
       std::memcpy(receives ? mine.y : other.call.y, receives ? other.call.x : mine.x, mine.bytes);
       others.erase(found);
-      if (--other.errand.open == 0) other.errand.done.notify_one();
+      if (--other.errand->open == 0) other.errand->done.notify_one();
       return absl::OkStatus();
     }
 
