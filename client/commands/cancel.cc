@@ -40,6 +40,7 @@ int cancel_array(Context& context, const std::string& array) {
     if (job.array() == array && !is_terminal(job.state())) tasks.push_back(std::move(job));
   }
   std::stable_partition(tasks.begin(), tasks.end(), [](const v1::Job& job) { return job.state() == v1::Job::QUEUED; });
+  if (tasks.empty()) context.err() << "every task of " << id_of(array) << " has ended\n";
   int code = kOk;
   for (const v1::Job& task : tasks) {
     const auto ending = cancel_one(context, task, "");

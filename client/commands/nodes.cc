@@ -39,7 +39,7 @@ std::string scheduling_line(const v1::Node& node) {
 }
 
 std::string table_of(const Context& context, const v1::ListNodesResponse& nodes) {
-  return nodes_table(nodes, context.wide(), context.header(), context.now_seconds()) + quarantine_lines(nodes);
+  return nodes_table(nodes, context.wide(), context.header(), context.now_seconds()) + closed_lines(nodes);
 }
 
 // "gpu:3"

@@ -93,7 +93,8 @@ std::string times(const v1::Job& job, int64_t now_seconds) {
       field("Created", time_text(job.create_time()) + " (" + age(job.create_time(), now_seconds) + " ago)");
   if (job.has_start_time()) page += field("Started", time_text(job.start_time()));
   if (job.has_end_time()) page += field("Ended", time_text(job.end_time()));
-  if (job.has_retry_time() && job.state() == v1::Job::QUEUED) {
+  // In the past it was the job's turn long ago, and what it waits for now is said elsewhere.
+  if (job.state() == v1::Job::QUEUED && job.retry_time().seconds() > now_seconds) {
     page += field("Retry", "not before " + time_text(job.retry_time()));
   }
   return page;
@@ -134,7 +135,8 @@ std::string scheduling(const v1::Job& job) {
         "Ran", duration(job.run_seconds()) + (limit > 0 ? " of at most " + duration(static_cast<double>(limit)) : ""));
   }
   page += goodput(job.goodput());
-  if (job.preemptions() > 0) page += field("Preempted", absl::StrCat(job.preemptions(), " times"));
+  if (job.preemptions() > 0)
+    page += field("Preempted", job.preemptions() == 1 ? "once" : absl::StrCat(job.preemptions(), " times"));
   return page;
 }
 

@@ -79,9 +79,13 @@ std::string nodes_table(const v1::ListNodesResponse& nodes, bool wide, bool head
   return table.text(header);
 }
 
-std::string quarantine_lines(const v1::ListNodesResponse& nodes) {
+std::string closed_lines(const v1::ListNodesResponse& nodes) {
   std::string lines;
   for (const v1::Node& node : nodes.nodes()) {
+    if (!open(node) && !node.scheduling_reason().empty()) {
+      absl::StrAppend(&lines, one_line(node.name()), " is ", scheduling_of(node), ": ",
+                      one_line(node.scheduling_reason()), "\n");
+    }
     for (const v1::DeviceStatus& one : node.devices()) {
       if (one.quarantine().empty()) continue;
       absl::StrAppend(&lines, one_line(node.name()), " ",

@@ -12,7 +12,7 @@ namespace telar::client {
 // counts what may be given out: nothing of a node that does not answer or is closed.
 std::string nodes_table(const v1::ListNodesResponse& nodes, bool wide, bool header, int64_t now_seconds);
 
-// A line for each device that nobody gets, with the reason.
-std::string quarantine_lines(const v1::ListNodesResponse& nodes);
+// A line for each node that somebody closed and for each device that nobody gets, with the reason.
+std::string closed_lines(const v1::ListNodesResponse& nodes);
 
 }  // namespace telar::client

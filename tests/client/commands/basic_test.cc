@@ -81,6 +81,10 @@ TEST_F(BasicTest, CancelEndsAWholeArrayTheWaitingOnesFirst) {
   ASSERT_EQ(names.size(), 3u);
   EXPECT_EQ(names.back(), "projects/default/jobs/x-0");
   EXPECT_EQ(cancel(context, {.job = "other", .array = true}), kUsage);
+  err.str("");
+  add_job("y-0", v1::Job::CANCELLED).set_array("projects/default/jobs/y-0");
+  EXPECT_EQ(cancel(context, {.job = "y-0", .array = true}), kOk);
+  EXPECT_EQ(err.str(), "every task of y-0 has ended\n");
 }
 
 TEST_F(BasicTest, NodesAndVersion) {

@@ -118,6 +118,27 @@ TEST(GoldenTest, DescribeTellsOfConditionsAndOfTheReplicasThatRun) {
   EXPECT_NE(page.find("\n  1     1   0   0   n "), std::string::npos) << page;
 }
 
+TEST(GoldenTest, DescribeTellsOfARetryThatIsToComeAndOfNoOther) {
+  v1::Job job = parse<v1::Job>("name: 'projects/default/jobs/j' state: QUEUED preemptions: 1");
+  job.mutable_retry_time()->set_seconds(kNow + 30);
+  std::string page = describe_page(job, kNow);
+  EXPECT_NE(page.find("Retry:       not before 2027-01-15T08:00:30Z\n"), std::string::npos) << page;
+  EXPECT_NE(page.find("Preempted:   once\n"), std::string::npos) << page;
+  job.mutable_retry_time()->set_seconds(kNow);
+  job.set_preemptions(2);
+  page = describe_page(job, kNow);
+  EXPECT_EQ(page.find("Retry:"), std::string::npos) << page;
+  EXPECT_NE(page.find("Preempted:   2 times\n"), std::string::npos) << page;
+}
+
+TEST(GoldenTest, ClosedNodesAndDevicesHaveTheirReasons) {
+  const auto nodes = parse<v1::ListNodesResponse>(R"(
+    nodes { name: 'a' scheduling: OPEN scheduling_reason: 'of old' }
+    nodes { name: 'b' scheduling: CORDONED scheduling_reason: 'ann: new fans' }
+    nodes { name: 'c' scheduling: DRAINED })");
+  EXPECT_EQ(closed_lines(nodes), "b is cordoned: ann: new fans\n");
+}
+
 TEST(GoldenTest, Summary) {
   expect_golden("summary_succeeded.txt", summary(succeeded()));
   expect_golden("summary_failed.txt", summary(failed()));
