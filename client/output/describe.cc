@@ -135,8 +135,9 @@ std::string scheduling(const v1::Job& job) {
         "Ran", duration(job.run_seconds()) + (limit > 0 ? " of at most " + duration(static_cast<double>(limit)) : ""));
   }
   page += goodput(job.goodput());
-  if (job.preemptions() > 0)
+  if (job.preemptions() > 0) {
     page += field("Preempted", job.preemptions() == 1 ? "once" : absl::StrCat(job.preemptions(), " times"));
+  }
   return page;
 }
 

@@ -139,13 +139,13 @@ bool step(Draft& draft) {
         return true;
       }
       const bool alone = record.ranks_size() == 1;
-      const std::string all = alone ? "its rank " : absl::StrCat("all ", record.ranks_size(), " ranks ");
+      const std::string who = alone ? "its rank " : absl::StrCat("all ", record.ranks_size(), " ranks ");
       if (all_finished(record)) {
-        draft.transition(Job::SUCCEEDED, all + "finished");
+        draft.transition(Job::SUCCEEDED, who + "finished");
         return true;
       }
       if (record.job().state() == Job::RUNNING || !all_run(record)) return false;
-      draft.transition(Job::RUNNING, all + (alone ? "runs" : "run"));
+      draft.transition(Job::RUNNING, who + (alone ? "runs" : "run"));
       return true;
     }
     case Job::RESTARTING: {

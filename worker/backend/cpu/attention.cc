@@ -58,9 +58,10 @@ TELAR_SIMD void softmax_block(const Extent& extent, float* __restrict scores, fl
   }
 }
 
-// Keys after the query's own token don't count.
+// Keys after the query's own token don't count. On the diagonal there are as many queries as keys, and keys are padded
+// further.
 void mask_diagonal(const Extent& extent, float* scores) {
-  for (int64_t r = 0; r < std::min(extent.queries, extent.keys); ++r) {
+  for (int64_t r = 0; r < extent.queries; ++r) {
     std::fill(scores + r * kTokens + r + 1, scores + r * kTokens + extent.keys,
               -std::numeric_limits<float>::infinity());
   }

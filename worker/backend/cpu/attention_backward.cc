@@ -48,7 +48,7 @@ TELAR_SIMD void softmax_backward(const Extent& extent, float* __restrict scores,
   for (int64_t r = 0; r < extent.queries; ++r) {
     float* p = scores + r * kTokens;
     float* ds = dscores + r * kTokens;
-    const int64_t seen = diagonal ? std::min(r + 1, extent.keys) : extent.keys;
+    const int64_t seen = diagonal ? r + 1 : extent.keys;
     // A loop each: GCC makes vectors of neither with the condition in it.
     for (int64_t j = 0; j < seen; ++j) p[j] = fast_exp(p[j] - lse[r]);
     for (int64_t j = seen; j < extent.keys; ++j) p[j] = 0.0f;

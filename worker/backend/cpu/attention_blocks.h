@@ -21,8 +21,8 @@ inline int64_t padded_columns(int64_t n) { return (n + kBlockColumns - 1) / kBlo
 inline int64_t pitch_of(int64_t head_dim) { return padded_columns(head_dim); }
 inline int64_t blocks_of(int64_t sequence) { return (sequence + kTokens - 1) / kTokens; }
 
-// rows x head_dim at `from` (rows `stride` apart), times `scale`, to block[kTokens][pitch]. Rows that nobody computes
-// with keep what they were.
+// rows x head_dim at `from` (rows `stride` apart), times `scale`, to block[kTokens][pitch]. Rows behind
+// padded_columns(rows) keep what they were: nobody computes with them.
 template <typename T>
 TELAR_SIMD void load_block(const T* __restrict from, int64_t stride, int64_t rows, int64_t head_dim, float scale,
                            float* __restrict block) {
@@ -52,7 +52,8 @@ TELAR_SIMD void store_block(const float* __restrict block, int64_t rows, int64_t
   }
 }
 
-// What is computed of one block of scores: rows of queries, columns of keys.
+// What is computed of one block of scores[kTokens][kTokens]: rows of queries, a multiple of kBlockRows, and columns of
+// keys, a multiple of kBlockColumns. of() has the tokens that there are.
 struct Extent {
   static Extent of(int64_t queries, int64_t keys) { return {padded_rows(queries), padded_columns(keys)}; }
   int64_t queries, keys;
