@@ -39,6 +39,8 @@ class FakeDevice final : public backend::Device {
   void break_down() { broken_.store(true); }
   // Done before each copy on a stream of that name, in its order; to make copies late. Set before the stream is made.
   std::map<std::string, std::function<absl::Status(backend::Stream&)>> before_copies;
+  // Done by a stream that has just recorded a timed event, if set: what is measured from there has begun.
+  std::function<absl::Status(backend::Stream&)> behind_timed_record;
 
   const backend::DeviceInfo& info() const override { return inner_->info(); }
   absl::StatusOr<std::unique_ptr<backend::Memory>> allocate(size_t bytes) override {
@@ -58,13 +60,13 @@ class FakeDevice final : public backend::Device {
   absl::StatusOr<std::unique_ptr<backend::Event>> create_event() override {
     auto event = inner_->create_event();
     if (!event.ok()) return event.status();
-    return std::make_unique<FakeEvent>(*this, *std::move(event));
+    return std::make_unique<FakeEvent>(*this, *std::move(event), false);
   }
   absl::StatusOr<std::unique_ptr<backend::Event>> create_timed_event() override {
     ++counts.timed_events;
     auto event = inner_->create_timed_event();
     if (!event.ok()) return event.status();
-    return std::make_unique<FakeEvent>(*this, *std::move(event));
+    return std::make_unique<FakeEvent>(*this, *std::move(event), true);
   }
   absl::StatusOr<double> seconds_between(backend::Event& start, backend::Event& stop) override {
     ++counts.synchronizations;
@@ -123,7 +125,9 @@ class FakeDevice final : public backend::Device {
 
   class FakeEvent final : public backend::Event {
    public:
-    FakeEvent(FakeDevice& device, std::unique_ptr<backend::Event> inner) : device_(device), inner_(std::move(inner)) {}
+    FakeEvent(FakeDevice& device, std::unique_ptr<backend::Event> inner, bool timed)
+        : is_timed(timed), device_(device), inner_(std::move(inner)) {}
+    const bool is_timed;
     absl::Status synchronize() override {
       ++device_.counts.synchronizations;
       return device_.unless_broken(inner_->synchronize());
@@ -144,7 +148,10 @@ class FakeDevice final : public backend::Device {
       enqueue([this, &work] { inner_->submit(work); });
     }
     void record(backend::Event& event) override {
-      enqueue([this, &event] { inner_->record(static_cast<FakeEvent&>(event).inner()); });
+      enqueue([this, &fake = static_cast<FakeEvent&>(event)] {
+        inner_->record(fake.inner());
+        if (fake.is_timed && device_.behind_timed_record) inner_->submit(device_.behind_timed_record);
+      });
     }
     void wait(backend::Event& event) override {
       enqueue([this, &event] { inner_->wait(static_cast<FakeEvent&>(event).inner()); });
