@@ -1,7 +1,8 @@
 #!/bin/bash
 # Installs what is needed, builds, runs every test; then some again with sanitizers (tests/sanitize.txt).
 #   tests/run.sh [--fast]    --fast leaves the sanitizers out
-# Exit 0: everything passed. The last line is ctest's verdict on the whole suite, whatever came after it.
+# Exit 0: everything passed. At the end stand ctest's verdicts on the whole suite and on each preset; if something
+# failed, the last line says so.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 jobs=$(nproc)
@@ -44,14 +45,17 @@ step Tests
 log=build/release/ctest.log
 status=0
 ctest --preset release 2>&1 | tee "$log" || status=$?
-verdict=$(grep -E '^[0-9]+% tests passed, [0-9]+ tests? failed out of [0-9]+' "$log" || echo "ctest gave no verdict")
+verdict_of() { grep -E '^[0-9]+% tests passed, [0-9]+ tests? failed out of [0-9]+' "$1" || echo "ctest gave no verdict"; }
+verdicts=$(verdict_of "$log")
 
 step "Sanitizers: the rest of their builds"
 if wait "$builder"; then
   for preset in "${presets[@]}"; do
     step "Sanitizers: $preset: $(programs_of "$preset" | paste -sd' ')"
+    log=build/$preset/ctest.log
     ctest --test-dir "build/$preset" -R "^($(programs_of "$preset" | paste -sd'|'))\\." --no-tests=error --output-on-failure \
-      -j "$jobs" || { echo "run.sh: $preset failed" >&2; status=1; }
+      -j "$jobs" 2>&1 | tee "$log" || status=1
+    verdicts=$preset:\ $(verdict_of "$log")$'\n'$verdicts
   done
 else
   tail -n 60 $(ls -t build/*san*.log | head -1)
@@ -60,6 +64,6 @@ else
 fi
 
 step Done
-[ "$status" = 0 ] || echo "run.sh: something failed; see above" >&2
-echo "$verdict"
+echo "$verdicts"
+[ "$status" = 0 ] || echo "run.sh: FAILED; see above"
 exit "$status"

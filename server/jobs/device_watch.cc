@@ -149,7 +149,9 @@ void DeviceWatch::judge_residues(const v1::HeartbeatRequest& request, Clock::Wal
       changes[device] = std::move(record);
     }
   }
-  for (const auto& [device, record] : records_) {
+  for (const auto& entry : records_) {
+    const DeviceId& device = entry.first;  // No structured binding: clang before 16 captures none.
+    const DeviceRecord& record = entry.second;
     if (device.node != request.node() || record.quarantine().empty() || !record.code().empty()) continue;
     const bool left = std::any_of(request.receipts().begin(), request.receipts().end(),
                                   [&](const v1::Receipt& receipt) { return residue_on(receipt, device) != nullptr; });
