@@ -5,10 +5,17 @@
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include <cstdlib>
+
 #include "common/addresses.h"
 
 namespace telar {
 namespace {
+
+// A thread that waits in a call looks after all sockets of gRPC's. Where there is none, as between two tries of a call,
+// gRPC does so by itself, but every 5 s only: a leader that has long been there is seen as late. Read by gRPC when its
+// first channel is made; set here, while there is one thread. Whoever sets it in the environment is obeyed.
+[[maybe_unused]] const int kUnattended = setenv("GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS", "200", /*replace=*/0);
 
 // Both sides of a connection notice within 7 s that the other one is gone: before a lease of 10 s is over, with time to
 // dial again. The timeout is also TCP's (TCP_USER_TIMEOUT), for what was sent.

@@ -2,7 +2,12 @@
 
 #include <algorithm>
 #include <ostream>
+#include <string>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "client/output/format.h"
+#include "common/addresses.h"
 #include "common/call_deadline.h"
 #include "common/errors.h"
 
@@ -12,12 +17,24 @@ constexpr int kPageSize = 500;
 constexpr Milliseconds kFirstDelay{100};
 constexpr Milliseconds kLongestDelay{2000};
 using Steady = std::chrono::steady_clock;  // The wall's clock may be set meanwhile.
+
+// Whether somebody else, or the same one anew, is about to answer.
+bool is_failing_over(const Context& context, const absl::Status& status) {
+  const std::string why = reason(status);
+  return split_addresses(context.options.coordinator).size() > 1 || why == "NOT_LEADER" || why == "SHUTTING_DOWN";
+}
+
+std::string retrying_line(const Context& context, const absl::Status& status) {
+  if (!reason(status).empty()) return absl::StrCat(one_line(std::string(status.message())), "; retrying\n");
+  return absl::StrCat("no answer from ", context.options.coordinator, ", retrying\n");
+}
+
 }  // namespace
 
 absl::Status call(Context& context, bool retry, const std::function<grpc::Status(grpc::ClientContext*)>& attempt) {
   const auto deadline = Steady::now() + context.call_timeout();
   Milliseconds delay = kFirstDelay;
-  bool said = false, renewed = false;
+  bool said = false, renewed = false, failing_over = false;
   for (;;) {
     grpc::ClientContext client;
     const CallDeadline limit(client, deadline - Steady::now());
@@ -31,10 +48,11 @@ absl::Status call(Context& context, bool retry, const std::function<grpc::Status
       if (context.interrupt.wait_for(std::max(*told, kFirstDelay))) return status;
       continue;
     }
-    if (!retry || status.code() != absl::StatusCode::kUnavailable) return status;
+    if (status.code() != absl::StatusCode::kUnavailable) return status;
+    failing_over |= is_failing_over(context, status);
+    if (!retry && !failing_over) return status;
     if (Steady::now() + delay >= deadline) return status;
-    if (!said) context.err() << "no answer from " << context.options.coordinator << ", retrying\n" << std::flush;
-    said = true;
+    if (!std::exchange(said, true)) context.err() << retrying_line(context, status) << std::flush;
     context.interrupt.wait_for(delay);
     delay = std::min(delay * 2, kLongestDelay);
   }

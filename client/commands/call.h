@@ -8,9 +8,11 @@
 
 namespace telar::client {
 
-// Runs `attempt` under the call timeout. With `retry`, UNAVAILABLE is tried again (saying so once on stderr) until the
-// timeout: only for requests that read, or that carry a request_id. UNAUTHENTICATED is tried once more with the token
-// read again, and what was refused for a while (RetryInfo) after that while: neither was looked at.
+// Runs `attempt` under the call timeout. It is only for requests that read, or that carry a request_id, as UNAVAILABLE
+// is tried again until the timeout, saying so once on stderr: with `retry` in any case; without, where another answer
+// can be expected soon, because there are several coordinators or the one there is says that it does not lead or goes
+// away. UNAUTHENTICATED is tried once more with the token read again, and what was refused for a while (RetryInfo)
+// after that while: neither was looked at.
 absl::Status call(Context& context, bool retry, const std::function<grpc::Status(grpc::ClientContext*)>& attempt);
 
 template <typename Request, typename Response>

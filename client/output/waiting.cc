@@ -42,7 +42,7 @@ std::string waiting_block(const v1::Job& job, int64_t now_seconds) {
   const v1::Waiting& waiting = job.waiting();
   std::string page = page_field("Waits for", waiting_reason(job));
   if (!waiting.message().empty()) page += page_field("Why", one_line(waiting.message()));
-  if (!waiting.unblock().empty()) page += page_field("Unblocked if", one_line(waiting.unblock()));
+  if (!waiting.unblock().empty()) page += page_field("Starts once", one_line(waiting.unblock()));
   page += page_field("Starts", earliest(waiting, now_seconds));
   if (!waiting.behind().empty()) {
     page += page_field("Behind", absl::StrJoin(waiting.behind(), ", ", [](std::string* out, const std::string& name) {

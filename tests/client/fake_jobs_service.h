@@ -29,6 +29,7 @@ class FakeJobsService final : public v1::Jobs::Service {
   std::pair<uint64_t, uint64_t> lost{0, 0};  // From and to: bytes of each log that are gone.
   std::deque<grpc::Status> create_answers;   // Given before the store is asked, then dropped.
   std::deque<grpc::Status> cancel_answers;
+  std::deque<grpc::Status> read_answers;       // Of GetJob and ListJobs.
   std::deque<size_t> break_streams_after;      // Messages that the next streams send before they break.
   bool hold_streams = false;                   // Streams stay open with heartbeats until the client leaves.
   std::function<void(v1::Job&)> on_watch_end;  // Changes the job when a watch has sent everything.
@@ -61,6 +62,7 @@ class FakeJobsService final : public v1::Jobs::Service {
 
   grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest* request, v1::Job* job) override {
     const std::lock_guard lock(mutex);
+    if (const grpc::Status status = pop(read_answers); !status.ok()) return status;
     const auto found = jobs.find(request->name());
     if (found == jobs.end()) return {grpc::StatusCode::NOT_FOUND, "no job " + request->name()};
     if (on_get) on_get(found->second);
@@ -72,6 +74,7 @@ class FakeJobsService final : public v1::Jobs::Service {
                         v1::ListJobsResponse* response) override {
     const std::lock_guard lock(mutex);
     lists.push_back(*request);
+    if (const grpc::Status status = pop(read_answers); !status.ok()) return status;
     size_t at = 0;
     const size_t first = request->page_token().empty() ? 0 : std::stoul(request->page_token());
     for (const auto& [name, job] : jobs) {

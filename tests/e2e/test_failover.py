@@ -39,7 +39,9 @@ class FailoverTest(unittest.TestCase):
                 queued = cluster.submit(spec(cluster.text, steps=5))
                 cluster.coordinator.kill()
                 away = cluster.last_step(job)
-                self.assertLess(cluster.wait_answer(), 5)
+                with cluster.spawn("list") as patient:
+                    self.assertLess(cluster.wait_answer(), 5)
+                    self.assertEqual(patient.wait(timeout=20), 0)
                 self.assertEqual(cluster.wait_leader(), standby)
                 self.assertGreater(cluster.last_step(job), away)
                 found = {one["name"].rpartition("/")[2]: one["state"] for one in cluster.jobs()}

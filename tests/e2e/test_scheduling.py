@@ -56,7 +56,7 @@ class SchedulingTest(unittest.TestCase):
             why = wait_until(lambda: cluster.job(two).get("waiting"), "it is said why it waits")
             self.assertEqual(why["reason"], "NODES")
             page = cluster.telar("explain", two).stdout
-            self.assertRegex(page, f"Unblocked if: these are open again: {node}\n")
+            self.assertRegex(page, f"Starts once: these are open again: {node}\n")
             tried = cluster.telar("submit", cluster.write_spec(spec(cluster.text, steps=20, devices=1)), "--dry-run")
             self.assertRegex(tried.stderr, rf"starts? at once, on 1 device[^$]*\b{other} +cpu:0")
             cluster.telar("nodes", "uncordon", node)

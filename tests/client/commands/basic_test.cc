@@ -1,6 +1,7 @@
 // list, describe, cancel, nodes, version, explain: one answer, one page.
 #include "client/commands/credentials.h"
 #include "client/commands/exit_codes.h"
+#include "common/errors.h"
 #include "tests/client/commands/command_test.h"
 
 namespace telar::client {
@@ -41,6 +42,33 @@ TEST_F(BasicTest, DescribeInEveryFormat) {
     EXPECT_NE(out.str().find("projects/default/jobs/j-1"), std::string::npos) << out.str();
   }
   EXPECT_EQ(describe(context, "j-2"), kNotFound);
+}
+
+// Reads do not wait for a coordinator that is simply away; they do when the next one is about to answer.
+TEST_F(BasicTest, ReadsWaitOutAFailover) {
+  add_job("j-1", v1::Job::RUNNING);
+  coordinator.service.read_answers = {{grpc::StatusCode::UNAVAILABLE, "busy"}};
+  EXPECT_EQ(list(context, {}), kUnreachable);
+
+  const std::string standby = "this coordinator does not lead; the leader is 10.0.0.2:7070";
+  const auto not_leader = to_grpc(error(absl::StatusCode::kUnavailable, "NOT_LEADER", standby));
+  const auto leaving = to_grpc(error(absl::StatusCode::kUnavailable, "SHUTTING_DOWN", "the coordinator is shutting down"));
+  for (const auto& [first, said] : {std::pair(not_leader, standby), {leaving, "the coordinator is shutting down"}}) {
+    coordinator.service.read_answers = {first, {grpc::StatusCode::UNAVAILABLE, "gone"}, first};
+    err.str("");
+    EXPECT_EQ(describe(context, "j-1"), kOk);
+    EXPECT_EQ(err.str(), said + "; retrying\n") << "said once";
+  }
+
+  context.options.coordinator += ",127.0.0.1:1";
+  coordinator.service.read_answers = {{grpc::StatusCode::UNAVAILABLE, "gone"}, {grpc::StatusCode::UNAVAILABLE, ""}};
+  err.str("");
+  EXPECT_EQ(list(context, {}), kOk);
+  EXPECT_EQ(err.str(), "no answer from " + context.options.coordinator + ", retrying\n");
+  context.options.timeout = Milliseconds(300);
+  coordinator.service.read_answers.assign(20, {grpc::StatusCode::UNAVAILABLE, "gone"});
+  EXPECT_EQ(list(context, {}), kUnreachable) << "until the timeout";
+  EXPECT_GT(coordinator.service.read_answers.size(), 10u);
 }
 
 TEST_F(BasicTest, CancelRetriesWithTheSameRequestId) {

@@ -29,7 +29,7 @@ TEST_F(SchedulingTest, ExplainSaysWhyAJobWaits) {
   EXPECT_EQ(explain(context, "j-1"), kOk) << err.str();
   for (const char* line :
        {"Job:         j-1\n", "State:       QUEUED\n", "Queue:       default, priority 0\n", "Waits for:   shape\n",
-        "Why:         needs 4 GPU devices; 4 free of 8\n", "Unblocked if: a domain becomes free\n",
+        "Why:         needs 4 GPU devices; 4 free of 8\n", "Starts once: a domain becomes free\n",
         "Starts:      2096-10-02T07:06:40Z (in ", "Behind:      j-0\n", "  free     4      2\n"}) {
     EXPECT_NE(out.str().find(line), std::string::npos) << line << " in\n" << out.str();
   }
