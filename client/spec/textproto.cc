@@ -96,8 +96,20 @@ int nesting(const std::string& text) {
   return deepest;
 }
 
+// YAML and JSON know names only; numbers are for those who print messages by other means. They must have a name.
+void check_number(const Message& message, const FieldDescriptor* field, int i, const std::string& element,
+                  SpecReading& reading, const std::string& file) {
+  if (field->cpp_type() != FieldDescriptor::CPPTYPE_ENUM) return;
+  const auto& reflection = *message.GetReflection();
+  const int number = field->is_repeated() ? reflection.GetRepeatedEnumValue(message, field, i)
+                                          : reflection.GetEnumValue(message, field);
+  if (field->enum_type()->FindValueByNumber(number) != nullptr) return;
+  reading.problems.push_back({file, reading.places[element], element,
+                              "got " + std::to_string(number) + ", want one of " + enum_values(field->enum_type())});
+}
+
 void record_places(const Message& message, const TextFormat::ParseInfoTree& tree, const std::string& path,
-                   SpecReading& reading) {
+                   SpecReading& reading, const std::string& file) {
   std::vector<const FieldDescriptor*> fields;
   message.GetReflection()->ListFields(message, &fields);
   for (const FieldDescriptor* field : fields) {
@@ -109,9 +121,12 @@ void record_places(const Message& message, const TextFormat::ParseInfoTree& tree
       const TextFormat::ParseLocation location = tree.GetLocation(field, index);
       const std::string element = repeated ? name + "[" + std::to_string(i) + "]" : name;
       if (location.line >= 0) reading.places[element] = {location.line + 1, location.column + 1};
+      check_number(message, field, i, element, reading, file);
       const TextFormat::ParseInfoTree* below = tree.GetTreeForNested(field, index);
-      if (below == nullptr || repeated) continue;
-      record_places(message.GetReflection()->GetMessage(message, field), *below, element, reading);
+      if (below == nullptr || field->is_map()) continue;
+      record_places(repeated ? message.GetReflection()->GetRepeatedMessage(message, field, i)
+                             : message.GetReflection()->GetMessage(message, field),
+                    *below, element, reading, file);
     }
   }
 }
@@ -133,7 +148,7 @@ void read_textproto(const std::string& file, const std::string& text, Message& m
   if (reading.problems.empty() && message.ByteSizeLong() == 0) {
     reading.problems.push_back({file, {}, "", "is empty, want a job spec"});
   }
-  record_places(message, tree, "", reading);
+  record_places(message, tree, "", reading, file);
 }
 
 }  // namespace telar::client

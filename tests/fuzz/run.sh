@@ -17,12 +17,13 @@ cmake -S . -B build/fuzz -G Ninja -Wno-dev -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_CO
   { cat build/fuzz.configure.log >&2; exit 1; }
 cmake --build build/fuzz -j "$jobs" --target "${@/#/fuzz_}"
 
+# Weighing inputs by how rare what they reach is (-entropic=1) takes nine tenths of the time where much is reached: rpc.
 mkdir -p build/fuzz/found
 status=0
 for target in "$@"; do
   mkdir -p "build/fuzz/corpus/$target"
   echo "== $target, $seconds s"
-  "build/fuzz/bin/fuzz_$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
+  "build/fuzz/bin/fuzz_$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -max_len=65536 -entropic=0 -print_final_stats=1 \
     -artifact_prefix="build/fuzz/found/$target-" "build/fuzz/corpus/$target" "tests/fuzz/corpus/$target" \
     >"build/fuzz/$target.log" 2>&1 || { status=1; tail -n 40 "build/fuzz/$target.log"; }
   grep -E '^stat::(number_of_executed_units|new_units_added|peak_rss_mb)' "build/fuzz/$target.log" || true

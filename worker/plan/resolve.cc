@@ -9,6 +9,7 @@
 #include "worker/plan/problems.h"
 #include "worker/plan/resolve_data.h"
 #include "worker/plan/resolve_elastic.h"
+#include "worker/plan/resolve_enums.h"
 #include "worker/plan/resolve_fp8.h"
 #include "worker/plan/resolve_parallel.h"
 #include "worker/plan/resolve_scheduling.h"
@@ -22,6 +23,7 @@ class Resolver {
   explicit Resolver(v1::JobSpec& spec) : spec_(spec) {}
 
   std::vector<SpecProblem> run(v1::ResourceSpec::Kind default_kind) {
+    check_enums(spec_, "", problems_);
     name();
     apply_preset();
     data_and_tokenizer();
@@ -196,9 +198,6 @@ class Resolver {
   void memory() {
     v1::MemorySpec& memory = *spec_.mutable_memory();
     if (memory.recompute() == v1::MemorySpec::RECOMPUTE_UNSPECIFIED) memory.set_recompute(v1::MemorySpec::NONE);
-    if (!v1::MemorySpec::Recompute_IsValid(memory.recompute())) {
-      problem("memory.recompute", "{} is not known; use none, selective or full", static_cast<int>(memory.recompute()));
-    }
   }
 
   void batch() {

@@ -78,18 +78,12 @@ class DataResolver {
 
   void split() {
     if (data_.split() == v1::DataSpec::SPLIT_UNSPECIFIED) data_.set_split(v1::DataSpec::TAIL);
-    if (!v1::DataSpec::Split_IsValid(data_.split())) {
-      problems_.add("data.split", "{} is not known; use tail or documents", static_cast<int>(data_.split()));
-    }
     if (holds_out() && data_.eval_fraction() == 0) data_.set_eval_fraction(0.02);
     problems_.within("data.eval_fraction", data_.eval_fraction(), 0, 0.5);
   }
 
   void rows() {
     if (data_.rows() == v1::DataSpec::ROWS_UNSPECIFIED) data_.set_rows(v1::DataSpec::PACKED);
-    if (!v1::DataSpec::Rows_IsValid(data_.rows())) {
-      problems_.add("data.rows", "{} is not known; use packed or document", static_cast<int>(data_.rows()));
-    }
   }
 
   // Token ids alone do not say where documents end; all other formats do.

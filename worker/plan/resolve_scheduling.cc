@@ -3,6 +3,7 @@
 #include <set>
 
 #include "worker/plan/resolve.h"
+#include "worker/plan/resolve_enums.h"
 
 namespace telar::plan {
 namespace {
@@ -86,6 +87,7 @@ void parameters(const v1::ArraySpec& array, Problems& problems) {
 
 std::vector<SpecProblem> check_scheduling(const v1::SchedulingSpec& scheduling) {
   Problems problems;
+  check_enums(scheduling, "scheduling", problems);
   simple_fields(scheduling, problems);
   return problems.take();
 }

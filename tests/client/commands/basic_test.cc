@@ -52,7 +52,8 @@ TEST_F(BasicTest, ReadsWaitOutAFailover) {
 
   const std::string standby = "this coordinator does not lead; the leader is 10.0.0.2:7070";
   const auto not_leader = to_grpc(error(absl::StatusCode::kUnavailable, "NOT_LEADER", standby));
-  const auto leaving = to_grpc(error(absl::StatusCode::kUnavailable, "SHUTTING_DOWN", "the coordinator is shutting down"));
+  const auto leaving =
+      to_grpc(error(absl::StatusCode::kUnavailable, "SHUTTING_DOWN", "the coordinator is shutting down"));
   for (const auto& [first, said] : {std::pair(not_leader, standby), {leaving, "the coordinator is shutting down"}}) {
     coordinator.service.read_answers = {first, {grpc::StatusCode::UNAVAILABLE, "gone"}, first};
     err.str("");

@@ -37,6 +37,11 @@ TEST(TextprotoTest, AllUnknownFieldsAtOnce) {
 
 TEST(TextprotoTest, OtherErrors) {
   EXPECT_EQ(problems_in("model { architecture: GPT3 }"), "j.txtpb:1:28: got 'GPT3', want one of gpt2, llama\n");
+  EXPECT_EQ(problems_in("model { architecture: 2 }"), "") << "a number that has a name";
+  EXPECT_EQ(problems_in("model { architecture: 4 }"),
+            "j.txtpb:1:9: model.architecture: got 4, want one of gpt2, llama\n");
+  EXPECT_EQ(problems_in("scheduling { after { job: \"a\" condition: 7 } }"),
+            "j.txtpb:1:31: scheduling.after[0].condition: got 7, want one of succeeded, ended, started\n");
   EXPECT_NE(problems_in("model { layers: -1 }"), "");
   EXPECT_NE(problems_in("model {"), "");
   EXPECT_NE(problems_in("seed: 1 seed: 2"), "");

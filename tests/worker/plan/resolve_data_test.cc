@@ -81,7 +81,9 @@ TEST(ResolveData, NamesEveryMistake) {
   add_source(spec, "code", HUGE_VAL).add_eval("relative");
   spec.mutable_data()->add_sources()->set_weight(std::nan(""));
   EXPECT_THAT(problems_of(spec),
-              ElementsAre("spec.data.train: does not go with data.sources; use data.sources[].train",
+              ElementsAre("spec.data.split: 9 is not known; use tail or documents",
+                          "spec.data.rows: 8 is not known; use packed or document",
+                          "spec.data.train: does not go with data.sources; use data.sources[].train",
                           "spec.data.eval: does not go with data.sources; use data.sources[].eval",
                           "spec.data.sources[0].name: 'Wiki' must be of a-z, 0-9 and '-'",
                           "spec.data.sources[0].weight: -1 is not above 0 and at most 1000000000000",
@@ -90,9 +92,7 @@ TEST(ResolveData, NamesEveryMistake) {
                           "spec.data.sources[2].weight: inf is not above 0 and at most 1000000000000",
                           "spec.data.sources[3].train: no file given",
                           "spec.data.sources[3].weight: nan is not above 0 and at most 1000000000000",
-                          "spec.data.split: 9 is not known; use tail or documents",
-                          "spec.data.eval_fraction: 0.7 is not within [0, 0.5]",
-                          "spec.data.rows: 8 is not known; use packed or document"));
+                          "spec.data.eval_fraction: 0.7 is not within [0, 0.5]"));
 }
 
 TEST(ResolveData, AsksForTheTokenBetweenDocuments) {

@@ -88,6 +88,37 @@ TEST(Resolve, KeepsTheChosenRecomputeAndRefusesAnUnknownOne) {
   EXPECT_THAT(problems[0].description, HasSubstr("7 is not known; use none, selective or full"));
 }
 
+// A client of another version may send numbers that have no name here; so may anybody's own.
+TEST(Resolve, RefusesEveryEnumsNumberThatHasNoName) {
+  v1::JobSpec spec = small_llama();
+  ASSERT_THAT(resolve(spec, v1::ResourceSpec::CPU), IsEmpty());
+  int enums = 0;
+  const auto visit = [&](const auto& self, google::protobuf::Message& message, const std::string& path) -> void {
+    const google::protobuf::Reflection& reflection = *message.GetReflection();
+    for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+      const google::protobuf::FieldDescriptor* field = message.GetDescriptor()->field(i);
+      if (field->is_map()) continue;
+      const bool repeated = field->is_repeated();
+      const std::string name = path + "." + field->name() + (repeated ? "[0]" : "");
+      if (field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE) {
+        self(self, repeated ? *reflection.AddMessage(&message, field) : *reflection.MutableMessage(&message, field),
+             name);
+      } else if (field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_ENUM) {
+        ++enums;
+        repeated ? reflection.AddEnumValue(&message, field, 99) : reflection.SetEnumValue(&message, field, 99);
+        v1::JobSpec tried = spec;
+        const auto problems = resolve(tried, v1::ResourceSpec::CPU);
+        ASSERT_THAT(problems, ::testing::Not(IsEmpty())) << name;
+        EXPECT_EQ(problems[0].field, name);
+        EXPECT_THAT(problems[0].description, HasSubstr("99 is not known; use "));
+        repeated ? reflection.ClearField(&message, field) : reflection.SetEnumValue(&message, field, 0);
+      }
+    }
+  };
+  visit(visit, spec, "spec");
+  EXPECT_GT(enums, 10) << "found in the spec";
+}
+
 TEST(Resolve, ReportsEverythingAtOnce) {
   v1::JobSpec spec = small_llama();
   spec.set_name("Bad Name");
