@@ -2,6 +2,7 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "common/utf8.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
@@ -15,7 +16,7 @@ constexpr size_t kMostMessage = 1024;
 constexpr size_t kMostViolations = 3072;
 
 absl::Status make(absl::StatusCode code, const std::string& message, const google::rpc::Status& details) {
-  absl::Status status(code, message);
+  absl::Status status(code, well_formed(message));
   status.SetPayload(kPayload, absl::Cord(details.SerializeAsString()));
   return status;
 }
@@ -51,8 +52,8 @@ absl::Status invalid(const std::vector<Violation>& found) {
   std::string message;
   for (const Violation& violation : found) {
     auto* one = bad.add_field_violations();
-    one->set_field(violation.field);
-    one->set_description(violation.description);
+    one->set_field(well_formed(violation.field));
+    one->set_description(well_formed(violation.description));
     absl::StrAppend(&message, message.empty() ? "" : "; ", violation.field, ": ", violation.description);
   }
   google::rpc::ErrorInfo info;
@@ -69,7 +70,7 @@ absl::Status error(absl::StatusCode code, const std::string& why, const std::str
   google::rpc::ErrorInfo info;
   info.set_reason(why);
   info.set_domain(kErrorDomain);
-  info.mutable_metadata()->insert(variables.begin(), variables.end());
+  for (const auto& [name, value] : variables) (*info.mutable_metadata())[name] = well_formed(value);
   details.add_details()->PackFrom(info);
   return make(code, message, details);
 }
@@ -129,7 +130,7 @@ std::optional<std::chrono::milliseconds> retry_delay(const absl::Status& status)
 
 grpc::Status to_grpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  const std::string message = std::string(status.message()).substr(0, kMostMessage);
+  const std::string message = well_formed(std::string(status.message()), kMostMessage);
   google::rpc::Status details = details_of(status);
   for (auto& any : *details.mutable_details()) {
     google::rpc::BadRequest bad;

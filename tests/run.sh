@@ -29,6 +29,7 @@ cmake --build --preset release -j "$jobs"
 # The programs of tests/sanitize.txt, each preset in a tree of its own, are built while the tests wait for daemons and
 # leases: about half of that time. The idle class of the scheduler takes nothing from a test that wants to run.
 mapfile -t presets < <([ -n "$fast" ] || sed 's/#.*//' tests/sanitize.txt | awk 'NF { print $1 }' | sort -u)
+left_out() { awk -v preset="$1" '$1 == preset && $3 { print "^" $2 "[.]" $3 }' tests/sanitize.txt | paste -sd'|'; }
 programs_of() { awk -v preset="$1" '$1 == preset { print $2 }' tests/sanitize.txt; }
 build_sanitized() {
   local preset
@@ -52,9 +53,9 @@ step "Sanitizers: the rest of their builds"
 if wait "$builder"; then
   for preset in "${presets[@]}"; do
     step "Sanitizers: $preset: $(programs_of "$preset" | paste -sd' ')"
-    log=build/$preset/ctest.log
+    log=build/$preset/ctest.log out=$(left_out "$preset")
     ctest --test-dir "build/$preset" -R "^($(programs_of "$preset" | paste -sd'|'))\\." --no-tests=error --output-on-failure \
-      -j "$jobs" 2>&1 | tee "$log" || status=1
+      ${out:+-E "$out"} -j "$jobs" 2>&1 | tee "$log" || status=1
     verdicts=$preset:\ $(verdict_of "$log")$'\n'$verdicts
   done
 else

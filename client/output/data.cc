@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/output/format.h"
+#include "common/utf8.h"
 
 namespace telar::client {
 namespace {
@@ -27,17 +28,6 @@ void write_lines(const Json& json, const std::string& indent, std::string& out) 
   }
 }
 
-// Bytes of the UTF-8 character at the start of `text`; 0: it does not begin one.
-size_t character(const std::string& text, size_t at) {
-  const auto lead = static_cast<unsigned char>(text[at]);
-  const size_t length = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
-  if (length == 0 || text.size() - at < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((static_cast<unsigned char>(text[at + i]) & 0xc0) != 0x80) return 0;
-  }
-  return length;
-}
-
 }  // namespace
 
 std::string json_as_yaml(const Json& json) {
@@ -49,7 +39,7 @@ std::string json_as_yaml(const Json& json) {
 std::string printable(const std::string& text) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
-    const size_t length = character(text, at);
+    const size_t length = utf8_character(text, at);
     const auto byte = static_cast<unsigned char>(text[at]);
     // U+0080 to U+009F are control characters, too.
     const bool control = length == 1 ? (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f

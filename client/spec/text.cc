@@ -3,26 +3,10 @@
 #include <cstdint>
 #include <optional>
 
+#include "common/utf8.h"
+
 namespace telar::client {
 namespace {
-
-// Bytes of the character at `at`; 0 when it is not UTF-8.
-size_t character_size(const std::string& text, size_t at) {
-  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0; };
-  const auto follows = [&](size_t i, int least, int most) { return byte(i) >= least && byte(i) <= most; };
-  const int first = byte(at);
-  if (first < 0x80) return 1;
-  if (first >= 0xc2 && first <= 0xdf) return follows(at + 1, 0x80, 0xbf) ? 2 : 0;
-  if (first >= 0xe0 && first <= 0xef) {
-    const bool second = follows(at + 1, first == 0xe0 ? 0xa0 : 0x80, first == 0xed ? 0x9f : 0xbf);
-    return second && follows(at + 2, 0x80, 0xbf) ? 3 : 0;
-  }
-  if (first >= 0xf0 && first <= 0xf4) {
-    const bool second = follows(at + 1, first == 0xf0 ? 0x90 : 0x80, first == 0xf4 ? 0x8f : 0xbf);
-    return second && follows(at + 2, 0x80, 0xbf) && follows(at + 3, 0x80, 0xbf) ? 4 : 0;
-  }
-  return 0;
-}
 
 // The four hex digits of "\uXXXX" at `at`.
 std::optional<uint32_t> escape_at(const std::string& text, size_t at) {
@@ -50,7 +34,7 @@ std::optional<uint32_t> escape_at(const std::string& text, size_t at) {
 Place first_bad_byte(const std::string& text) {
   Place place{1, 1};
   for (size_t at = 0; at < text.size();) {
-    const size_t size = character_size(text, at);
+    const size_t size = utf8_character(text, at);
     if (size == 0 || text[at] == '\0') return place;
     if (text[at] == '\n') {
       ++place.line;

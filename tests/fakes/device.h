@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/fakes/inline_stream.h"
 #include "worker/backend/device.h"
 
 namespace telar::fakes {
@@ -37,6 +38,7 @@ class FakeDevice final : public backend::Device {
   bool has_marks = false;                                        // Set before executors are made.
   // By an op: as if its kernel had gone wrong. From then on no mark is left, and whoever waits gets the error.
   void break_down() { broken_.store(true); }
+  bool has_threads = true;  // Else its streams are InlineStreams. Set before streams are made.
   // Done before each copy on a stream of that name, in its order; to make copies late. Set before the stream is made.
   std::map<std::string, std::function<absl::Status(backend::Stream&)>> before_copies;
   // Done by a stream that has just recorded a timed event, if set: what is measured from there has begun.
@@ -53,6 +55,7 @@ class FakeDevice final : public backend::Device {
   }
   absl::StatusOr<backend::DeviceOverhead> overhead() override { return inner_->overhead(); }
   absl::StatusOr<std::unique_ptr<backend::Stream>> create_stream(const std::string& name, bool compute) override {
+    if (!has_threads) return std::make_unique<FakeStream>(*this, std::make_unique<InlineStream>(), before_copies[name]);
     auto stream = inner_->create_stream(name, compute);
     if (!stream.ok()) return stream.status();
     return std::make_unique<FakeStream>(*this, *std::move(stream), before_copies[name]);

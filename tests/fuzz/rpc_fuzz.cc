@@ -30,7 +30,9 @@ template <typename Message>
 Message parse(std::string_view bytes) {
   Message message;
   message.ParsePartialFromString(std::string(bytes));  // A broken tail leaves what came before it.
-  return message;
+  // gRPC lets no text through that is not UTF-8; a message that was left half read may have some.
+  Message received;
+  return received.ParseFromString(message.SerializeAsString()) ? received : Message();
 }
 
 // The same bytes for equal messages, maps and all.

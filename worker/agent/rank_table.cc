@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/utf8.h"
 #include "worker/metrics/exit_codes.h"
 
 namespace telar::agent {
@@ -207,7 +208,7 @@ void RankTable::add_never_started(const v1::RankPlan& plan, const absl::Status& 
   rank.status.set_output_shipped(true);
   rank.status.set_exit_code(why.ok() ? static_cast<int>(metrics::kExitInterrupted) : kCannotStart);
   rank.status.set_failure_class(why.ok() ? v1::FAILURE_CLASS_UNSPECIFIED : v1::INTERNAL);
-  rank.status.set_message(why.ok() ? "stopped before it was started" : std::string(why.message()));
+  rank.status.set_message(why.ok() ? "stopped before it was started" : well_formed(std::string(why.message())));
 }
 
 void RankTable::stop(Rank& rank, milliseconds grace) {

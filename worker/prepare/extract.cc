@@ -5,29 +5,12 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "common/utf8.h"
 
 namespace telar::prepare {
 namespace {
 
 using AnyJson = nlohmann::json;
-
-// Bytes of the well-formed sequence at the start of `text`; 0: there is none.
-size_t sequence_length(std::string_view text) {
-  const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
-  const unsigned char lead = byte(0);
-  if (lead < 0x80) return 1;
-  const size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  if (lead < 0xc2 || lead > 0xf4 || text.size() < length) return 0;
-  for (size_t at = 1; at < length; ++at) {
-    if ((byte(at) & 0xc0) != 0x80) return 0;
-  }
-  // Second bytes that would make an overlong form, a surrogate, or a value beyond U+10FFFF.
-  if (lead == 0xe0 && byte(1) < 0xa0) return 0;
-  if (lead == 0xed && byte(1) > 0x9f) return 0;
-  if (lead == 0xf0 && byte(1) < 0x90) return 0;
-  if (lead == 0xf4 && byte(1) > 0x8f) return 0;
-  return length;
-}
 
 // Listens to a JSON text and keeps the value of one member of the outermost object.
 class FieldReader : public nlohmann::json_sax<AnyJson> {
@@ -117,7 +100,7 @@ size_t find_invalid_utf8(std::string_view text) {
         continue;
       }
     }
-    const size_t length = sequence_length(text.substr(at));
+    const size_t length = utf8_character(text, at);
     if (length == 0) return at;
     at += length;
   }

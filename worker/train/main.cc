@@ -13,6 +13,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "common/process.h"
+#include "common/utf8.h"
 #include "worker/flight/format.h"
 #include "worker/metrics/exit_codes.h"
 #include "worker/metrics/rank_files.h"
@@ -130,7 +131,7 @@ int main(int argc, char** argv) {
   spdlog::error("{}: {}", telar::v1::FailureClass_Name(failure), std::string(status.message()));
   telar::v1::RankEvent event;
   event.mutable_failure()->set_failure_class(failure);
-  event.mutable_failure()->set_message(std::string(status.message()));
+  event.mutable_failure()->set_message(telar::well_formed(std::string(status.message())));
   const absl::Status written = (*events)->write(event);
   if (!written.ok()) spdlog::error("{}", std::string(written.message()));
   leave(telar::metrics::exit_code(failure));

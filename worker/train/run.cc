@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "common/utf8.h"
 #include "worker/backend/module.h"
 #include "worker/data/batch_loader.h"
 #include "worker/engine/digest.h"
@@ -520,7 +521,7 @@ class Run {
       v1::SampleReport& report = *event.mutable_sample();
       report.set_step(outcome_.step);
       report.set_prompt(spec_.sample().prompt());
-      report.set_text(printable(text));
+      report.set_text(well_formed(text));  // A byte-level model may cut a character.
       const absl::Status written = events_.write(event);
       if (!written.ok()) return written;
     }
@@ -528,13 +529,6 @@ class Run {
     event.mutable_finished()->set_step(outcome_.step);
     event.mutable_finished()->set_interrupted(outcome_.interrupted);
     return events_.write(event);
-  }
-
-  // A byte-level model may cut a character; protobuf strings must be UTF-8.
-  static std::string printable(const std::string& bytes) {
-    std::string text;
-    for (const char c : bytes) text += static_cast<unsigned char>(c) < 128 ? std::string(1, c) : "?";
-    return text;
   }
 
   const v1::RankPlan& plan_;

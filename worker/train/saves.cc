@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/utf8.h"
 #include "worker/train/failure.h"
 #include "worker/train/host_memory.h"
 #include "worker/train/seconds.h"
@@ -138,7 +139,7 @@ void Saves::report(v1::CheckpointReport::State state, const Task& task,
     made.set_bytes(saved->bytes);
     for (const std::string& path : saved->removed) made.add_removed(path);
   } else {
-    made.set_message(std::string(saved.status().message()));
+    made.set_message(well_formed(std::string(saved.status().message())));
   }
   switch (state) {
     case v1::CheckpointReport::DURABLE:

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/utf8.h"
 #include "worker/engine/account.h"
 #include "worker/train/step_report.h"
 
@@ -128,7 +129,7 @@ void StepTrace::report(uint64_t step, const absl::StatusOr<uint64_t>& bytes, uin
   told.set_at_step(at_step);
   told.set_state(bytes.ok() ? v1::TraceReport::RECORDED : v1::TraceReport::MISSED);
   if (bytes.ok()) return told.set_bytes(*bytes);
-  told.set_message(std::string(bytes.status().message()));
+  told.set_message(well_formed(std::string(bytes.status().message())));
   spdlog::warn("no trace of step {}: {}", step, told.message());
 }
 
