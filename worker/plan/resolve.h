@@ -15,9 +15,8 @@ struct SpecProblem {
 };
 
 // Fills every default of `spec` in (presets first), then checks it. Pure: reads no file, knows no cluster.
-// `default_kind` is what resources.kind becomes when unset. Returns all problems, enum numbers without a name first, then in
-// field order; empty = valid.
-// Idempotent: resolving a resolved spec changes nothing.
+// `default_kind` is what resources.kind becomes when unset. Returns all problems, enum numbers without a name first,
+// then in field order; empty = valid. Idempotent: resolving a resolved spec changes nothing.
 std::vector<SpecProblem> resolve(v1::JobSpec& spec, v1::ResourceSpec::Kind default_kind);
 
 // What resolve() says of the fields of a spec's `scheduling` that may be changed later.
