@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 namespace telar::plan {
 namespace {
 
+using google::protobuf::Descriptor;
 using google::protobuf::EnumDescriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
@@ -26,45 +28,59 @@ std::string names_of(const EnumDescriptor& type) {
   return names;
 }
 
-class Walk {
- public:
-  explicit Walk(Problems& problems) : problems_(problems) {}
+// Of each message of a spec the fields that are enums or have some below: few, and every submit is looked at.
+using Fields = std::map<const Descriptor*, std::vector<const FieldDescriptor*>>;
 
-  void message(const Message& message, const std::string& path) {
-    const Reflection& reflection = *message.GetReflection();
-    std::vector<const FieldDescriptor*> fields;
-    reflection.ListFields(message, &fields);
-    for (const FieldDescriptor* field : fields) {
-      const std::string name = path.empty() ? field->name() : path + "." + field->name();
-      const int count = field->is_repeated() ? reflection.FieldSize(message, field) : 1;
-      for (int i = 0; i < count; ++i) {
-        value(message, *field, i, field->is_repeated() ? fmt::format("{}[{}]", name, i) : name);
+bool has_enums(const Descriptor& type, Fields& found) {
+  const auto [at, is_new] = found.try_emplace(&type);
+  if (!is_new) return !at->second.empty();
+  std::vector<const FieldDescriptor*> fields;
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor* field = type.field(i);
+    const bool below =
+        field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && has_enums(*field->message_type(), found);
+    if (below || field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM) fields.push_back(field);
+  }
+  found[&type] = fields;
+  return !fields.empty();
+}
+
+const Fields& fields_with_enums() {
+  static const Fields all = [] {
+    Fields found;
+    has_enums(*v1::JobSpec::descriptor(), found);
+    return found;
+  }();
+  return all;
+}
+
+void look(const Message& message, const std::string& path, Problems& problems) {
+  const Reflection& reflection = *message.GetReflection();
+  for (const FieldDescriptor* field : fields_with_enums().at(message.GetDescriptor())) {
+    const bool repeated = field->is_repeated();
+    const bool is_enum = field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM;
+    const int count = repeated ? reflection.FieldSize(message, field) : reflection.HasField(message, field) ? 1 : 0;
+    for (int i = 0; i < count; ++i) {
+      int number = 0;
+      if (is_enum) {
+        number =
+            repeated ? reflection.GetRepeatedEnumValue(message, field, i) : reflection.GetEnumValue(message, field);
+        if (field->enum_type()->FindValueByNumber(number) != nullptr) continue;
+      }
+      const std::string whole = path.empty() ? field->name() : path + "." + field->name();
+      const std::string name = repeated ? fmt::format("{}[{}]", whole, i) : whole;
+      if (is_enum) {
+        problems.add(name, "{} is not known; use {}", number, names_of(*field->enum_type()));
+      } else {
+        look(repeated ? reflection.GetRepeatedMessage(message, field, i) : reflection.GetMessage(message, field), name,
+             problems);
       }
     }
   }
-
- private:
-  void value(const Message& message, const FieldDescriptor& field, int i, const std::string& path) {
-    const Reflection& reflection = *message.GetReflection();
-    const bool repeated = field.is_repeated();
-    if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-      this->message(
-          repeated ? reflection.GetRepeatedMessage(message, &field, i) : reflection.GetMessage(message, &field), path);
-    } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM) {
-      const int number =
-          repeated ? reflection.GetRepeatedEnumValue(message, &field, i) : reflection.GetEnumValue(message, &field);
-      if (field.enum_type()->FindValueByNumber(number) != nullptr) return;
-      problems_.add(path, "{} is not known; use {}", number, names_of(*field.enum_type()));
-    }
-  }
-
-  Problems& problems_;
-};
+}
 
 }  // namespace
 
-void check_enums(const Message& message, const std::string& path, Problems& problems) {
-  Walk(problems).message(message, path);
-}
+void check_enums(const Message& message, const std::string& path, Problems& problems) { look(message, path, problems); }
 
 }  // namespace telar::plan
