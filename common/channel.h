@@ -16,6 +16,7 @@ namespace telar {
 // the leader, and fail with UNAVAILABLE while there is none. Gives the peer 5 s to say hello; dials one that is not
 // there again at least every second or so. Pings every 4 s even without calls, gives a silent peer 3 s, and as long to
 // acknowledge what was sent: so a connection of which the other side knows nothing any more is noticed within 7 s.
+// While no call is under way its sockets are looked after every 200 ms (GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS).
 // Receives messages up to 16 MiB. Without TLS files in plain text; workers and ranks have theirs in the environment. Of
 // several, each must have a certificate with the host name of the first.
 std::shared_ptr<grpc::Channel> dial(const std::string& address, const TlsFiles& tls = tls_from_environment());

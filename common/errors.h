@@ -1,4 +1,5 @@
-// absl::Status inside, google.rpc.Status on the wire; this is the one place that turns one into the other.
+// absl::Status inside, google.rpc.Status on the wire; this is the one place that turns one into the other. What is no
+// UTF-8 in a message, a violation or metadata becomes '?' (utf8.h), as nobody could read the answer otherwise.
 #pragma once
 
 #include <chrono>

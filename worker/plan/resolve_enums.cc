@@ -1,5 +1,7 @@
 #include "worker/plan/resolve_enums.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -7,6 +9,7 @@
 #include <vector>
 
 #include "google/protobuf/descriptor.h"
+#include "telar/v1/spec.pb.h"
 
 namespace telar::plan {
 namespace {
@@ -54,7 +57,9 @@ const Fields& fields_with_enums() {
   return all;
 }
 
-void look(const Message& message, const std::string& path, Problems& problems) {
+}  // namespace
+
+void check_enums(const Message& message, const std::string& path, Problems& problems) {
   const Reflection& reflection = *message.GetReflection();
   for (const FieldDescriptor* field : fields_with_enums().at(message.GetDescriptor())) {
     const bool repeated = field->is_repeated();
@@ -72,15 +77,11 @@ void look(const Message& message, const std::string& path, Problems& problems) {
       if (is_enum) {
         problems.add(name, "{} is not known; use {}", number, names_of(*field->enum_type()));
       } else {
-        look(repeated ? reflection.GetRepeatedMessage(message, field, i) : reflection.GetMessage(message, field), name,
-             problems);
+        check_enums(repeated ? reflection.GetRepeatedMessage(message, field, i) : reflection.GetMessage(message, field),
+                    name, problems);
       }
     }
   }
 }
-
-}  // namespace
-
-void check_enums(const Message& message, const std::string& path, Problems& problems) { look(message, path, problems); }
 
 }  // namespace telar::plan

@@ -1,4 +1,7 @@
+// Enums of protobuf's take any number; ours do not.
 #pragma once
+
+#include <string>
 
 #include "google/protobuf/message.h"
 #include "worker/plan/problems.h"
